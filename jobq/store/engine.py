@@ -1,0 +1,59 @@
+"""What the store asks of a database engine, and how it finds its SQL."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from importlib.resources import files
+from typing import Any, Protocol
+
+from jobq.errors import StoreError
+
+Row = Mapping[str, Any]
+
+
+class RowRefused(StoreError):
+    """A constraint of the schema refused a row; the statement changed nothing."""
+
+
+class Transaction(Protocol):
+    """Runs named statements; inside `Engine.write` they commit together or not at all."""
+
+    def one(self, statement: str, **parameters: Any) -> Row | None:
+        """Return the first row that the statement gives, if any."""
+
+    def all(self, statement: str, **parameters: Any) -> list[Row]:
+        """Return every row that the statement gives."""
+
+    def run(self, statement: str, **parameters: Any) -> int:
+        """Return the number of rows that the statement changed."""
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """Undo what was done within if it raises; the transaction goes on."""
+
+    def now(self) -> float:
+        """Return the engine's time in seconds since 1970 (UTC)."""
+
+
+class Engine(Protocol):
+    """One database: transactions, and a sign that something has changed."""
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        """Begin a transaction that may write; commit at its end, roll back if it raises."""
+
+    def read(self) -> AbstractContextManager[Transaction]:
+        """Give a transaction for reading; each statement sees its own snapshot."""
+
+    def change_mark(self) -> int:
+        """Return a number that is another one after other connections have written."""
+
+    def wait_for_change(self, mark: int, seconds: float, stop: Callable[[], bool]) -> None:
+        """Return once the mark is another one, `stop()` is true, or the seconds are over."""
+
+    def close(self) -> None:
+        """Close every connection of this process."""
+
+
+def named_statements(filename: str) -> dict[str, str]:
+    """Return the SQL statements of a file of this folder by the names in its `-- name:` lines."""
+    text = files(__package__).joinpath(filename).read_text(encoding="utf-8")
+    blocks = text.split("-- name: ")[1:]
+    return {name: body for name, _, body in (block.partition("\n") for block in blocks)}

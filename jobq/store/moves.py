@@ -1,0 +1,139 @@
+"""The moves of a job, as steps within a transaction that the store has begun.
+
+Every step changes the job, its attempt and the event log together, and says in its statement
+what it believes about the job: status and token (see `sqlite.sql`).
+"""
+
+from typing import Any, NamedTuple
+
+from jobq import strictjson
+from jobq.errors import IdempotencyConflict, LeaseLost, UnknownJob
+from jobq.job import EventName, Job, Status
+from jobq.store.endings import Ending, after_crash
+from jobq.store.engine import Row, RowRefused, Transaction
+from jobq.store.rows import UnreadableJob, to_job
+
+SWEEP = 100  # expired leases that one claim closes at the most
+
+
+class Lease(NamedTuple):
+    """What a writer believes it holds."""
+
+    job_id: str
+    token: int
+    worker: str | None
+
+
+def log(
+    tx: Transaction,
+    job: Row,
+    name: EventName,
+    at: float,
+    *,
+    worker: str | None,
+    error: str | None = None,
+) -> None:
+    """Append what just happened to the event log; `job` is the row after it."""
+    queued = job["status"] == Status.QUEUED
+    tx.run(
+        "insert_event",
+        job_id=job["id"],
+        at=at,
+        name=name,
+        status=job["status"],
+        attempt=job["attempts"],
+        token=job["token"],
+        worker=worker,
+        locked_until=job["locked_until"],
+        run_after=job["run_after"] if queued else None,
+        error=error,
+    )
+
+
+def close_expired(tx: Transaction, now: float) -> None:
+    """Close the attempts whose lease ran out: each job is queued again, or failed (G4)."""
+    for row in tx.all("expired", now=now, limit=SWEEP):
+        end(tx, Lease(row["id"], row["token"], row["worker"]), after_crash(row), now)
+
+
+def end(tx: Transaction, lease: Lease, ending: Ending, now: float) -> Row | None:
+    """End a lease as decided; None, and nothing changed, if the job is not under it any more."""
+    row = tx.one(
+        "end_lease",
+        id=lease.job_id,
+        token=lease.token,
+        status=ending.status,
+        attempts=ending.attempts,
+        run_after=ending.run_after,
+        ready=ending.run_after <= now,
+        result=ending.result,
+        error=ending.error,
+        finished_at=now if ending.status.final else None,
+    )
+    if row is None:
+        return None
+    tx.run(
+        "end_attempt",
+        job_id=lease.job_id,
+        token=lease.token,
+        ended_at=ending.ended_at,
+        outcome=ending.outcome,
+        error=ending.error,
+    )
+    log(tx, row, EventName(ending.outcome), now, worker=lease.worker, error=ending.error)
+    return row
+
+
+def take_first(tx: Transaction, worker: str, now: float, lease_seconds: float) -> Job | None:
+    """Claim the first runnable job. A row that cannot be claimed is failed and passed over."""
+    while True:
+        try:
+            with tx.savepoint():
+                row = tx.one("claim", worker=worker, now=now, locked_until=now + lease_seconds)
+                if row is None:
+                    return None
+                tx.run(
+                    "insert_attempt",
+                    job_id=row["id"],
+                    token=row["token"],
+                    number=row["attempts"],
+                    worker=worker,
+                    started_at=now,
+                )
+                log(tx, row, EventName.CLAIMED, now, worker=worker)
+                return to_job(row)
+        except (RowRefused, UnreadableJob) as error:
+            reject_first(tx, now, f"this job cannot be claimed: {error}")
+
+
+def reject_first(tx: Transaction, now: float, error: str) -> None:
+    """Fail the first runnable job, so that those behind it are served."""
+    row = tx.one("reject_first", now=now, error=error)
+    if row is not None:
+        log(tx, row, EventName.REJECTED, now, worker=None, error=error)
+
+
+def lease_lost(tx: Transaction, job: Job) -> LeaseLost:
+    """Return the error that tells a late writer what became of the job."""
+    row = tx.one("job", id=job.id)
+    if row is None:
+        why = "there is no such job any more"
+    elif row["status"] != Status.RUNNING:
+        why = f"the job is {row['status']}"
+    else:
+        why = f"{row['worker']} runs the job now, with token {row['token']}"
+    return LeaseLost(job.id, job.token, why)
+
+
+def same_request(tx: Transaction, key: str, kind: str, payload: dict[str, Any]) -> Job:
+    """Return the job of the key, if it was asked for in the same words."""
+    row = tx.one("job_of_key", idempotency_key=key)
+    if row is None:  # it was there a moment ago: only pruning removes it
+        raise UnknownJob(key)
+    job = to_job(row)
+    differing = strictjson.differing_fields(job.payload, payload)
+    if job.kind != kind:
+        differing.insert(0, "kind")
+    if differing:
+        raise IdempotencyConflict(key, job.id, differing)
+    return job

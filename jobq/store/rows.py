@@ -1,0 +1,71 @@
+"""From rows of the database to the values of `jobq.job`."""
+
+from jobq import strictjson
+from jobq.errors import StoreError
+from jobq.job import Attempt, Event, EventName, Job, Outcome, Status
+from jobq.store.engine import Row
+
+
+class UnreadableJob(StoreError):
+    """A row that some other program changed into something that is no job."""
+
+
+def to_job(row: Row) -> Job:
+    """Return the job; raise UnreadableJob if its payload or result is not JSON."""
+    try:
+        payload = strictjson.decode(row["payload"])
+        result = None if row["result"] is None else strictjson.decode(row["result"])
+    except (ValueError, RecursionError) as error:
+        raise UnreadableJob(
+            f"job {row['id']} holds a payload or result that is not JSON ({error}); "
+            "something other than jobq wrote it"
+        ) from error
+    return Job(
+        id=row["id"],
+        kind=row["kind"],
+        payload=payload,
+        status=Status(row["status"]),
+        attempts=row["attempts"],
+        max_attempts=row["max_attempts"],
+        priority=row["priority"],
+        token=row["token"],
+        run_after=row["run_after"],
+        created_at=row["created_at"],
+        worker=row["worker"],
+        locked_until=row["locked_until"],
+        finished_at=row["finished_at"],
+        idempotency_key=row["idempotency_key"],
+        result=result,
+        error=row["error"],
+    )
+
+
+def to_attempt(row: Row) -> Attempt:
+    """Return the attempt."""
+    return Attempt(
+        job_id=row["job_id"],
+        number=row["number"],
+        token=row["token"],
+        worker=row["worker"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
+        error=row["error"],
+    )
+
+
+def to_event(row: Row) -> Event:
+    """Return the event."""
+    return Event(
+        seq=row["seq"],
+        job_id=row["job_id"],
+        at=row["at"],
+        name=EventName(row["name"]),
+        status=Status(row["status"]),
+        attempt=row["attempt"],
+        token=row["token"],
+        worker=row["worker"],
+        locked_until=row["locked_until"],
+        run_after=row["run_after"],
+        error=row["error"],
+    )
