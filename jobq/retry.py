@@ -1,10 +1,10 @@
 """How long to wait until the next attempt."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from jobq.checks import check_number
 from jobq.errors import InvalidInput
 
 
@@ -23,13 +23,10 @@ class RetryPolicy:
     jitter: Literal["none", "full"] = "none"
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("base", self.base, 0.0),
-            ("factor", self.factor, 1.0),
-            ("cap", self.cap, 0.0),
-        ):
-            if not (math.isfinite(value) and value >= least):
-                raise InvalidInput(f"retry {name} is {value}: use a number of at least {least:g}")
+        # Floats from here on: powers of whole numbers grow without bound before the cap is met.
+        for name, least in (("base", 0.0), ("factor", 1.0), ("cap", 0.0)):
+            value = check_number(getattr(self, name), f"retry {name}", least)
+            object.__setattr__(self, name, value)  # the class is frozen
         if self.jitter not in {"none", "full"}:
             raise InvalidInput(f"retry jitter is {self.jitter!r}: use 'none' or 'full'")
 

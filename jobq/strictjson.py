@@ -8,6 +8,7 @@ size, depth and characters; these are the limits, in one place.
 
 import json
 import math
+import reprlib
 from typing import Any
 
 from jobq.errors import InvalidInput, NotStrictJson
@@ -25,13 +26,7 @@ def encode(value: Any, what: str, *, max_bytes: int = MAX_BYTES) -> str:
     """
     _check(value, what, depth=0)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    size = len(text.encode())
-    if size > max_bytes:
-        raise NotStrictJson(
-            f"{what} is {size:,} bytes of JSON, over the limit of {max_bytes:,}: "
-            "store the data elsewhere and pass a reference to it"
-        )
-    return text
+    return _check_size(text, what, max_bytes, "bytes of JSON")
 
 
 def decode(text: str) -> Any:
@@ -52,15 +47,33 @@ def differing_fields(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 def check_name(value: Any, what: str) -> str:
     """Return a key, kind or worker name; raise InvalidInput if empty, too long or unprintable."""
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(f"{what} is {value!r}: use 1 to {MAX_NAME} characters, not all blank")
+        raise InvalidInput(
+            f"{what} is {reprlib.repr(value)}: use 1 to {MAX_NAME} characters, not all blank"
+        )
     if len(value) > MAX_NAME:
         raise InvalidInput(f"{what} has {len(value)} characters: use at most {MAX_NAME}")
-    check_text(value, what)
-    return value
+    return _check_characters(value, what)
 
 
-def check_text(value: str, what: str) -> str:
-    """Return `value`, or raise NotStrictJson if some database could not give it back unchanged."""
+def check_text(value: Any, what: str, *, max_bytes: int = MAX_BYTES) -> str:
+    """Return a text, or raise NotStrictJson if some database could not give it back unchanged."""
+    if not isinstance(value, str):
+        raise NotStrictJson(f"{what} is a {type(value).__name__}: use a str")
+    _check_size(value, what, max_bytes, "bytes")
+    return _check_characters(value, what)
+
+
+def _check_size(text: str, what: str, max_bytes: int, unit: str) -> str:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > max_bytes:
+        raise NotStrictJson(
+            f"{what} is {size:,} {unit}, over the limit of {max_bytes:,}: "
+            "store the data elsewhere and pass a reference to it"
+        )
+    return text
+
+
+def _check_characters(value: str, what: str) -> str:
     if "\x00" in value:
         raise NotStrictJson(f"{what} holds a NUL character, which PostgreSQL refuses: take it out")
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
@@ -78,9 +91,11 @@ def _check(value: Any, path: str, depth: int) -> None:
     if kind is dict:
         for key, item in value.items():
             if type(key) is not str:
-                raise NotStrictJson(f"{path} has the key {key!r}: JSON keys are strings")
-            check_text(key, f"a key of {path}")
-            _check(item, f"{path}.{key}", depth + 1)
+                raise NotStrictJson(
+                    f"{path} has the key {reprlib.repr(key)}: JSON keys are strings"
+                )
+            _check_characters(key, f"a key of {path}")
+            _check(item, f"{path}.{key[:MAX_NAME]}", depth + 1)
     elif kind is list:
         for index, item in enumerate(value):
             _check(item, f"{path}[{index}]", depth + 1)
@@ -91,7 +106,7 @@ def _check(value: Any, path: str, depth: int) -> None:
 def _check_scalar(value: Any, path: str) -> None:
     kind = type(value)
     if kind is str:
-        check_text(value, path)
+        _check_characters(value, path)
     elif kind is float:
         if not math.isfinite(value):
             raise NotStrictJson(f"{path} is {value}: JSON has no such number; use null or a string")

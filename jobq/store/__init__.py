@@ -7,6 +7,7 @@ are refused with LeaseLost when its lease is no longer the current one.
 """
 
 import random
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from jobq.store import endings, moves
 from jobq.store.endings import Ending
 from jobq.store.engine import Engine, Row, Transaction
 from jobq.store.moves import Lease
+from jobq.store.requests import Request
 from jobq.store.rows import to_attempt, to_event, to_job
 from jobq.store.sqlite import open_sqlite
 
@@ -28,10 +30,9 @@ __all__ = ["Enqueued", "Store", "open_store"]
 
 Jobs = list[Job]  # Store.list shadows the built-in name inside the class
 
-MAX_ATTEMPTS = 1_000_000
-MAX_PRIORITY = 1_000
-AGEING_SECONDS = 60.0  # a step of priority is worth this much waiting: nobody waits for ever (G9)
 FIRST_PAGE = 2**62
+ID = re.compile("[0-9a-f]{32}")
+LONGEST_PAGE, LONGEST_LOG = 1_000, 1_000_000  # rows of one answer
 
 
 class Enqueued(NamedTuple):
@@ -84,40 +85,28 @@ class Store:
         nothing is created (G5); if kind or payload differ, IdempotencyConflict names the fields.
         `run_after` is a time, not a wait. Raises InvalidInput for what breaks a rule.
         """
-        strictjson.check_name(kind, "kind")
-        if idempotency_key is not None:
-            strictjson.check_name(idempotency_key, "idempotency key")
-        if type(payload) is not dict:
-            raise InvalidInput(f"payload is a {type(payload).__name__}: use a dict")
-        text = strictjson.encode(payload, "payload", max_bytes=self._max_bytes)
-        check_integer(max_attempts, "max_attempts", 1, MAX_ATTEMPTS)
-        check_integer(priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
-        check_seconds(run_after, "run_after", least=0)
+        request = Request(
+            kind,
+            payload,
+            idempotency_key,
+            max_attempts=max_attempts,
+            run_after=run_after,
+            priority=priority,
+            max_bytes=self._max_bytes,
+        )
         with self._engine.write() as tx:
             now = self._now(tx)
-            row = tx.one(
-                "insert_job",
-                id=uuid.uuid4().hex,
-                kind=kind,
-                payload=text,
-                idempotency_key=idempotency_key,
-                max_attempts=max_attempts,
-                priority=priority,
-                rank=now - priority * AGEING_SECONDS,
-                run_after=run_after,
-                ready=run_after <= now,
-                created_at=now,
-            )
-            if row is None:
-                job = moves.same_request(tx, str(idempotency_key), kind, payload)
-                return Enqueued(job, created=False)
+            row = tx.one("insert_job", id=uuid.uuid4().hex, **request.columns(now))
+            if row is None:  # the key was used before
+                [row] = tx.all("job_of_key", idempotency_key=idempotency_key)
+                return Enqueued(request.same_as(row), created=False)
             moves.log(tx, row, EventName.ENQUEUED, now, worker=None)
             return Enqueued(to_job(row), created=True)
 
     def get(self, job_id: str) -> Job | None:
         """Return the job, or None if there is none with this id."""
         with self._engine.read() as tx:
-            row = tx.one("job", id=job_id)
+            row = _row(tx, job_id)
         return None if row is None else to_job(row)
 
     def claim(self, worker: str, lease_seconds: float = 30.0) -> Job | None:
@@ -133,11 +122,14 @@ class Store:
             due = _next_due(tx, now)
         if due is None or due > now:
             return None
-        with self._engine.write() as tx:
-            now = self._now(tx)
-            moves.close_expired(tx, now)
-            tx.run("wake_delayed", now=now)
-            return moves.take_first(tx, worker, now, lease_seconds)
+        while True:
+            with self._engine.write() as tx:
+                now = self._now(tx)
+                closed = moves.close_expired(tx, now)
+                tx.run("wake_delayed", now=now)
+                job = moves.take_first(tx, worker, now, lease_seconds)
+            if job is not None or closed < moves.SWEEP:
+                return job
 
     def heartbeat(self, job: Job, lease_seconds: float = 30.0) -> Job:
         """Extend the lease to `lease_seconds` from now and return the job as it is.
@@ -170,7 +162,7 @@ class Store:
         `final` means that another attempt could not succeed. Raises LeaseLost; NotStrictJson for
         an error text that some database could not keep.
         """
-        strictjson.check_text(error, "error")
+        strictjson.check_text(error, "error", max_bytes=self._max_bytes)
         return self._end(
             job,
             lambda now: endings.after_failure(
@@ -191,15 +183,15 @@ class Store:
         before: str | None = None,
     ) -> Jobs:
         """Return jobs, newest first; `before` is the id of the last job of the page before."""
-        check_integer(limit, "limit", 1, 1_000)
+        check_integer(limit, "limit", 1, LONGEST_PAGE)
+        if status is not None and status not in set(Status):
+            raise InvalidInput(f"status is {status!r}: use {', '.join(Status)}")
         with self._engine.read() as tx:
             seq = FIRST_PAGE if before is None else _existing(tx, before)["seq"]
             if status is None:
                 rows = tx.all("jobs", before=seq, kind=kind, limit=limit)
             else:
-                rows = tx.all(
-                    "jobs_with_status", status=Status(status), before=seq, kind=kind, limit=limit
-                )
+                rows = tx.all("jobs_with_status", status=status, before=seq, kind=kind, limit=limit)
         return [to_job(row) for row in rows]
 
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
@@ -215,6 +207,7 @@ class Store:
 
         `after` is the `seq` of the last event already seen. Raises UnknownJob.
         """
+        check_integer(limit, "limit", 1, LONGEST_LOG)
         with self._engine.read() as tx:
             if job_id is None:
                 rows = tx.all("events", after=after, limit=limit)
@@ -253,10 +246,12 @@ class Store:
         self._engine.close()
 
     def _now(self, tx: Transaction) -> float:
-        return tx.now() if self._clock is None else self._clock()
+        return tx.now() if self._clock is None else float(self._clock())
 
     def _end(self, job: Job, decide: Callable[[float], Ending]) -> Job:
         with self._engine.write() as tx:
+            if job.status is not Status.RUNNING:  # never claimed: no lease that could be lost
+                raise moves.lease_lost(tx, job)
             now = self._now(tx)
             row = moves.end(tx, Lease(job.id, job.token, job.worker), decide(now), now)
             if row is None:
@@ -288,7 +283,12 @@ def _next_due(tx: Transaction, now: float) -> float | None:
 
 
 def _existing(tx: Transaction, job_id: str) -> Row:
-    row = tx.one("job", id=job_id)
+    row = _row(tx, job_id)
     if row is None:
         raise UnknownJob(job_id)
     return row
+
+
+def _row(tx: Transaction, job_id: str) -> Row | None:
+    # An id comes from a URL or a command line, and may hold what a database refuses to look for.
+    return tx.one("job", id=job_id) if ID.fullmatch(job_id) else None

@@ -76,6 +76,7 @@ class _Turn:
         fcntl.flock(self._file, fcntl.LOCK_EX)
         with self._deciding:
             if self._given_up:
+                fcntl.flock(self._file, fcntl.LOCK_UN)  # closing does not, if a child has a copy
                 os.close(self._file)
             else:
                 self.granted.set()

@@ -4,16 +4,15 @@ Every step changes the job, its attempt and the event log together, and says in 
 what it believes about the job: status and token (see `sqlite.sql`).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jobq import strictjson
-from jobq.errors import IdempotencyConflict, LeaseLost, UnknownJob
+from jobq.errors import LeaseLost
 from jobq.job import EventName, Job, Status
 from jobq.store.endings import Ending, after_crash
 from jobq.store.engine import Row, RowRefused, Transaction
 from jobq.store.rows import UnreadableJob, to_job
 
-SWEEP = 100  # expired leases that one claim closes at the most
+SWEEP = 100  # expired leases that one transaction closes at the most
 
 
 class Lease(NamedTuple):
@@ -50,10 +49,15 @@ def log(
     )
 
 
-def close_expired(tx: Transaction, now: float) -> None:
-    """Close the attempts whose lease ran out: each job is queued again, or failed (G4)."""
-    for row in tx.all("expired", now=now, limit=SWEEP):
+def close_expired(tx: Transaction, now: float) -> int:
+    """Close attempts whose lease ran out, SWEEP at the most, and return how many.
+
+    Each job is queued again, or failed if that was its last attempt (G4).
+    """
+    expired = tx.all("expired", now=now, limit=SWEEP)
+    for row in expired:
         end(tx, Lease(row["id"], row["token"], row["worker"]), after_crash(row), now)
+    return len(expired)
 
 
 def end(tx: Transaction, lease: Lease, ending: Ending, now: float) -> Row | None:
@@ -123,17 +127,3 @@ def lease_lost(tx: Transaction, job: Job) -> LeaseLost:
     else:
         why = f"{row['worker']} runs the job now, with token {row['token']}"
     return LeaseLost(job.id, job.token, why)
-
-
-def same_request(tx: Transaction, key: str, kind: str, payload: dict[str, Any]) -> Job:
-    """Return the job of the key, if it was asked for in the same words."""
-    row = tx.one("job_of_key", idempotency_key=key)
-    if row is None:  # it was there a moment ago: only pruning removes it
-        raise UnknownJob(key)
-    job = to_job(row)
-    differing = strictjson.differing_fields(job.payload, payload)
-    if job.kind != kind:
-        differing.insert(0, "kind")
-    if differing:
-        raise IdempotencyConflict(key, job.id, differing)
-    return job

@@ -11,8 +11,9 @@ class UnreadableJob(StoreError):
 
 
 def to_job(row: Row) -> Job:
-    """Return the job; raise UnreadableJob if its payload or result is not JSON."""
+    """Return the job; raise UnreadableJob if its payload or result is not JSON, or not text."""
     try:
+        f"{row['kind']}{row['payload']}".encode()  # an engine gives bytes that are no text so, too
         payload = strictjson.decode(row["payload"])
         result = None if row["result"] is None else strictjson.decode(row["result"])
     except (ValueError, RecursionError) as error:
@@ -29,11 +30,11 @@ def to_job(row: Row) -> Job:
         max_attempts=row["max_attempts"],
         priority=row["priority"],
         token=row["token"],
-        run_after=row["run_after"],
-        created_at=row["created_at"],
+        run_after=float(row["run_after"]),
+        created_at=float(row["created_at"]),
         worker=row["worker"],
-        locked_until=row["locked_until"],
-        finished_at=row["finished_at"],
+        locked_until=_time(row["locked_until"]),
+        finished_at=_time(row["finished_at"]),
         idempotency_key=row["idempotency_key"],
         result=result,
         error=row["error"],
@@ -47,8 +48,8 @@ def to_attempt(row: Row) -> Attempt:
         number=row["number"],
         token=row["token"],
         worker=row["worker"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
+        started_at=float(row["started_at"]),
+        ended_at=_time(row["ended_at"]),
         outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
         error=row["error"],
     )
@@ -59,13 +60,18 @@ def to_event(row: Row) -> Event:
     return Event(
         seq=row["seq"],
         job_id=row["job_id"],
-        at=row["at"],
+        at=float(row["at"]),
         name=EventName(row["name"]),
         status=Status(row["status"]),
         attempt=row["attempt"],
         token=row["token"],
         worker=row["worker"],
-        locked_until=row["locked_until"],
-        run_after=row["run_after"],
+        locked_until=_time(row["locked_until"]),
+        run_after=_time(row["run_after"]),
         error=row["error"],
     )
+
+
+def _time(value: float | None) -> float | None:
+    """Return a time as a float: SQLite gives a whole number of seconds as an int."""
+    return None if value is None else float(value)

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +49,7 @@ def open_sqlite(
     if not path.parent.is_dir():
         raise StoreError(f"the folder {path.parent} does not exist: make it, or choose another")
     refuse_network_filesystem(path)
+    _refuse_foreign(path)
     engine = Sqlite(path, synchronous, busy_seconds)
     try:
         engine.prepare()
@@ -56,6 +57,32 @@ def open_sqlite(
         engine.close()
         raise
     return engine
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise ForeignFile for the file of another program before any byte of it is changed."""
+    wal = path.with_name(path.name + "-wal")
+    if not path.is_file() or not path.stat().st_size or wal.exists():
+        return  # a file with a log beside it is looked at later, together with its log
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as file:
+        try:
+            owner = file.execute("PRAGMA application_id").fetchone()[0]
+            tables = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            raise _foreign(path) from error
+    if tables and owner != APPLICATION_ID:
+        raise _foreign(path)
+
+
+def _in_wal_mode(path: Path) -> bool:
+    """Whether the file's header says so (sqlite.org/fileformat.html, section 1.3.3)."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(20)[18:] == b"\x02\x02"
+    return False
+
+
+def _foreign(path: Path) -> ForeignFile:
+    return ForeignFile(f"{path} is not a jobq store: move it away, or name another file")
 
 
 class Sqlite:
@@ -75,21 +102,13 @@ class Sqlite:
     @contextmanager
     def write(self) -> Iterator["Connection"]:
         """Begin a transaction that may write; commit at its end, roll back if it raises."""
-        connection = self._connection()
-        if not connection.lock.acquire(self._busy_seconds):
-            raise StoreBusy(
-                f"{self._path}: another process held the write lock for {self._busy_seconds:g} s; "
-                "is one stopped in the middle of a write? Continue it (kill -CONT) or end it"
-            )
-        try:
+        with self._turn() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")
             finally:
                 connection.roll_back()  # does nothing after the commit
-        finally:
-            connection.lock.release()
 
     @contextmanager
     def read(self) -> Iterator["Connection"]:
@@ -117,24 +136,47 @@ class Sqlite:
 
     def prepare(self) -> None:
         """Make the schema in an empty file; refuse a file that is not ours, or too new."""
+        # In its mode already, a store can be looked into even while somebody holds its lock.
+        if _in_wal_mode(self._path) and self._is_ours(self._connection()):
+            return
+        # The mode stays with the file. Changing it collides with any reader, so nobody reads yet.
+        with self._turn() as tx:
+            tx.execute("PRAGMA journal_mode = WAL")
         with self.write() as tx:
-            version = tx.execute("PRAGMA user_version")[0][0]
-            owner = tx.execute("PRAGMA application_id")[0][0]
-            if owner != APPLICATION_ID:
-                if tx.execute("SELECT name FROM sqlite_schema LIMIT 1"):
-                    raise ForeignFile(
-                        f"{self._path} holds the tables of another program: "
-                        "move it away, or name another file"
-                    )
-                for statement in STATEMENTS["schema"].split(";\n"):
-                    tx.execute(statement)
-                tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                tx.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version > SCHEMA_VERSION:
-                raise SchemaTooNew(
-                    f"{self._path} has schema {version}, and this jobq knows {SCHEMA_VERSION}: "
-                    "update jobq, or name another file"
-                )
+            if self._is_ours(tx):  # meanwhile
+                return
+            for statement in STATEMENTS["schema"].split(";\n"):
+                tx.execute(statement)
+            tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            tx.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    @contextmanager
+    def _turn(self) -> Iterator["Connection"]:
+        """Hold the write lock."""
+        connection = self._connection()
+        if not connection.lock.acquire(self._busy_seconds):
+            raise StoreBusy(
+                f"{self._path}: another process held the write lock for {self._busy_seconds:g} s; "
+                "is one stopped in the middle of a write? Continue it (kill -CONT) or end it"
+            )
+        try:
+            yield connection
+        finally:
+            connection.lock.release()
+
+    def _is_ours(self, tx: "Connection") -> bool:
+        """Whether the schema is there; False if the file is empty."""
+        if tx.execute("PRAGMA application_id")[0][0] != APPLICATION_ID:
+            if tx.execute("SELECT name FROM sqlite_schema LIMIT 1"):
+                raise _foreign(self._path)
+            return False
+        version = tx.execute("PRAGMA user_version")[0][0]
+        if version > SCHEMA_VERSION:
+            raise SchemaTooNew(
+                f"{self._path} has schema {version}, and this jobq knows {SCHEMA_VERSION}: "
+                "update jobq, or name another file"
+            )
+        return True
 
     def _connection(self) -> "Connection":
         connection: Connection | None = getattr(self._here, "connection", None)
@@ -168,7 +210,8 @@ class Connection:
                 cached_statements=len(STATEMENTS) + 16,
             )
         self._raw.row_factory = sqlite3.Row
-        self.execute("PRAGMA journal_mode = WAL")
+        # Bytes that are no UTF-8 must not stop a claim in its tracks: `to_job` finds them.
+        self._raw.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         self.execute(f"PRAGMA synchronous = {synchronous}")
 
     def execute(self, sql: str, parameters: dict[str, Any] | None = None) -> list[Any]:

@@ -112,7 +112,8 @@ RETURNING *;
 
 -- name: reject_first
 -- For a row that cannot be claimed: out of the way, so that those behind it are served.
-UPDATE jobs SET status = 'failed', error = :error, finished_at = :now
+UPDATE jobs
+SET status = 'failed', error = :error, finished_at = :now, worker = NULL, locked_until = NULL
 WHERE seq = (SELECT seq FROM jobs INDEXED BY jobs_ready
              WHERE status = 'queued' AND ready = 1 AND run_after <= :now
              ORDER BY rank, seq LIMIT 1)
