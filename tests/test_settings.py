@@ -1,0 +1,193 @@
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from jobq import RetryPolicy
+from jobq.errors import SettingsInvalid
+from jobq.settings import Settings, load_settings
+
+DAY = "a number of seconds from 0.001 to 86,400 (a day)"
+YEAR = "31,536,000 (a year)"
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Start each test in an empty folder, without a variable of ours."""
+    for name in os.environ:
+        if name.startswith("JOBQ_") or name == "LEASE_SECONDS":
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def faults(**overrides: object) -> list[str]:
+    """Return the lines of the error."""
+    with pytest.raises(SettingsInvalid) as caught:
+        load_settings(**overrides)
+    return str(caught.value).splitlines()
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    """The defaults are the lesson's, and those of RetryPolicy."""
+    settings = load_settings()
+    assert settings.model_dump() == {
+        "url": "sqlite:///jobs.db",
+        "synchronous": "FULL",
+        "host": "127.0.0.1",
+        "port": 8718,
+        "lease_seconds": 30.0,
+        "grace_seconds": 30.0,
+        "poll_seconds": 1.0,
+        "max_attempts": 3,
+        "retry_base": 0.5,
+        "retry_factor": 2.0,
+        "retry_cap": 3600.0,
+        "retry_jitter": "none",
+    }
+    assert settings.retry_policy() == RetryPolicy()
+
+
+def test_every_setting_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting's variable is JOBQ_ and its name in capitals."""
+    chosen = {
+        "url": "sqlite:///other.db",
+        "synchronous": "NORMAL",
+        "host": "0.0.0.0",  # noqa: S104 - nothing listens here
+        "port": 8000,
+        "lease_seconds": 2.0,
+        "grace_seconds": 3.0,
+        "poll_seconds": 0.5,
+        "max_attempts": 5,
+        "retry_base": 0.0,
+        "retry_factor": 1.5,
+        "retry_cap": 60.0,
+        "retry_jitter": "full",
+    }
+    for name, value in chosen.items():
+        monkeypatch.setenv(f"JOBQ_{name.upper()}", str(value))
+    settings = load_settings()
+    assert settings.model_dump() == chosen
+    assert settings.retry_policy() == RetryPolicy(base=0.0, factor=1.5, cap=60.0, jitter="full")
+
+
+def test_an_override_comes_before_the_environment_and_that_before_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of several places that give a setting, the one nearest to the command wins."""
+    Path(".env").write_text("JOBQ_PORT=1\nJOBQ_HOST=file\nJOBQ_URL=file\n")
+    monkeypatch.setenv("JOBQ_PORT", "2")
+    monkeypatch.setenv("JOBQ_HOST", "environment")
+    monkeypatch.setenv("LEASE_SECONDS", "2")
+    settings = load_settings(port=3, lease_seconds=3, host=None)
+    assert settings.lease_seconds == 3
+    assert (settings.port, settings.host, settings.url) == (3, "environment", "file")
+
+
+@pytest.mark.parametrize(
+    ("environment", "file", "seconds"),
+    [
+        ({"LEASE_SECONDS": "2"}, "", 2),
+        ({"LEASE_SECONDS": "2", "JOBQ_LEASE_SECONDS": "3"}, "", 3),
+        ({"LEASE_SECONDS": "2"}, "JOBQ_LEASE_SECONDS=4", 2),
+        ({}, "LEASE_SECONDS=4", 4),
+    ],
+)
+def test_the_lease_has_the_name_of_the_lesson_too(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], file: str, seconds: float
+) -> None:
+    """LEASE_SECONDS gives the lease; of two names in one place the one with JOBQ_ wins."""
+    Path(".env").write_text(file)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert load_settings().lease_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        *((name, value, DAY) for name in ("LEASE_SECONDS", "JOBQ_GRACE_SECONDS")
+          for value in ("0", "-1", "nan", "inf", "30s", "", "86401")),
+        ("JOBQ_POLL_SECONDS", "0", DAY),
+        ("JOBQ_PORT", "0", "a port from 1 to 65,535"),
+        ("JOBQ_PORT", "65536", "a port from 1 to 65,535"),
+        ("JOBQ_PORT", "80.5", "a port from 1 to 65,535"),
+        ("JOBQ_MAX_ATTEMPTS", "0", "a whole number from 1 to 1,000,000"),
+        ("JOBQ_RETRY_BASE", "-1", f"a number of seconds from 0 to {YEAR}"),
+        ("JOBQ_RETRY_FACTOR", "0.5", "a number of at least 1"),
+        ("JOBQ_RETRY_FACTOR", "inf", "a number of at least 1"),
+        ("JOBQ_RETRY_CAP", "0.4", f"a number of seconds from JOBQ_RETRY_BASE to {YEAR}"),
+        ("JOBQ_RETRY_CAP", "nan", f"a number of seconds from JOBQ_RETRY_BASE to {YEAR}"),
+        ("JOBQ_RETRY_JITTER", "some", "none or full"),
+        ("JOBQ_SYNCHRONOUS", "off", "FULL or NORMAL"),
+        ("JOBQ_URL", "", "some text"),
+        ("JOBQ_HOST", "", "some text"),
+    ],
+)  # fmt: skip
+def test_a_fault_names_the_variable_the_value_and_the_rule(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, rule: str
+) -> None:
+    """A value that breaks a rule is refused in words, with the default."""
+    monkeypatch.setenv(name, value)
+    field = name.removeprefix("JOBQ_").lower()
+    default = Settings.model_fields[field].default
+    assert faults() == [f"{name} is {value!r}: use {rule}; the default is {default}"]
+
+
+def test_a_cap_is_held_against_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base above the cap is a fault of the cap, also when only the base was given."""
+    monkeypatch.setenv("JOBQ_RETRY_BASE", "4000")
+    rule = f"a number of seconds from JOBQ_RETRY_BASE to {YEAR}"
+    assert faults() == [f"JOBQ_RETRY_CAP is 3600.0: use {rule}; the default is 3600.0"]
+
+
+def test_all_faults_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever mends the settings is told once, not once for each fault, and where each one is."""
+    Path(".env").write_text("LEASE_SECONDS=long\nJOBQ_POLL=1\nJOBQ_HOST=\n")
+    monkeypatch.setenv("JOBQ_LEASE_SECOND", "2")
+    monkeypatch.setenv("JOBQ_PORT", "http")
+    assert faults(max_attempts=0) == [
+        "JOBQ_LEASE_SECOND is no setting: use JOBQ_LEASE_SECONDS, or unset it",
+        "JOBQ_POLL in .env is no setting: use JOBQ_POLL_SECONDS, or unset it",
+        "JOBQ_HOST in .env is '': use some text; the default is 127.0.0.1",
+        "JOBQ_PORT is 'http': use a port from 1 to 65,535; the default is 8718",
+        f"LEASE_SECONDS in .env is 'long': use {DAY}; the default is 30.0",
+        "max_attempts is 0: use a whole number from 1 to 1,000,000; the default is 3",
+    ]
+
+
+def test_an_unknown_variable_like_no_other_gets_the_whole_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no known name is near, all are named."""
+    monkeypatch.setenv("JOBQ_QQ", "1")
+    (fault,) = faults()
+    assert fault.startswith("JOBQ_QQ is no setting: use one of JOBQ_URL, ")
+    assert "LEASE_SECONDS" in fault
+
+
+def test_the_variables_of_other_programs_are_left_alone() -> None:
+    """A `.env` may hold what others read, and a byte order mark."""
+    Path(".env").write_text("JOBQ_PORT=8000\nPORT=x\nURL=y\n", encoding="utf-8-sig")
+    assert load_settings().port == 8000
+
+
+def test_a_file_that_is_no_text_is_a_fault_of_its_own() -> None:
+    """A `.env` that cannot be decoded is named."""
+    Path(".env").write_bytes(b"JOBQ_URL=\xff\n")
+    (fault,) = faults()
+    assert fault.startswith(".env cannot be read: ")
+    assert fault.endswith("; save it as UTF-8 text")
+
+
+def test_settings_do_not_change() -> None:
+    """Settings are one frozen value."""
+    settings = load_settings()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1
+
+
+def test_an_override_that_is_no_setting_is_a_mistake_of_the_program() -> None:
+    """A misspelt override is not silently ignored."""
+    with pytest.raises(TypeError, match="lease"):
+        load_settings(lease=2)
