@@ -15,6 +15,7 @@ EXTRAS = ("course", "test")
 # Modules that another's test speaks for.
 TESTED_BY = {
     "jobq.__main__": "test_cli",  # every process there is started through it
+    "jobq.messages": "test_api",
     "jobq.problems": "test_api",
 }
 

@@ -25,6 +25,7 @@ LEVELS = {
     "outcomes": 2,
     "signals": 2,
     "api": 2,
+    "messages": 2,
     "problems": 2,
     "jobq": 2,  # the public names
     "store": 1,
@@ -38,7 +39,7 @@ LEVELS = {
     "settings": 0,
     "strictjson": 0,
 }
-NEVER_MEET = ("worker", "heartbeat", "outcomes", "signals"), ("api", "problems")
+NEVER_MEET = ("worker", "heartbeat", "outcomes", "signals"), ("api", "messages", "problems")
 READ_SETTINGS = {"cli", "api"}
 READ_ENVIRONMENT = {"settings", "cli", "lab"}  # a lab hands an environment to its processes
 MODULE_LINES = 300

@@ -17,7 +17,8 @@ from jobq.settings import load_settings
 from jobq.store import Store
 
 ID_LEAST, ID_SHOWN = 4, 8  # characters of an id, as for git's commits
-PAGE, LONGEST_LOG = 1_000, 1_000_000  # as much as a store gives at once
+MANY = 10  # ids that an error names
+LONGEST_LOG = 1_000_000  # as much as a store gives at once
 HANG = " " * 11  # the width of a time in the story
 
 
@@ -42,20 +43,13 @@ def _find(store: Store, start: str) -> Job:
         return job
     if len(start) < ID_LEAST:
         raise InvalidInput(f"id {start!r} is short: give its first {ID_LEAST} characters or more")
-    found = [job for job in _every_job(store) if job.id.startswith(start)]
+    found = store.find(start, limit=MANY)
     if not found:
         raise UnknownJob(start)
     if len(found) > 1:
         ids = ", ".join(job.id for job in found)
-        raise InvalidInput(f"{len(found)} ids begin with {start!r}: {ids}; give more characters")
+        raise InvalidInput(f"several ids begin with {start!r}: {ids}; give more characters")
     return found[0]
-
-
-def _every_job(store: Store) -> Iterable[Job]:
-    page = store.list(limit=PAGE)
-    while page:
-        yield from page
-        page = store.list(limit=PAGE, before=page[-1].id)
 
 
 def _facts(job: Job) -> Iterable[str]:

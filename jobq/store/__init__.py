@@ -31,7 +31,7 @@ __all__ = ["Enqueued", "Store", "open_store"]
 Jobs = list[Job]  # Store.list shadows the built-in name inside the class
 
 FIRST_PAGE = 2**62
-ID = re.compile("[0-9a-f]{32}")
+HEX = re.compile("[0-9a-f]+")
 LONGEST_PAGE, LONGEST_LOG = 1_000, 1_000_000  # rows of one answer
 
 
@@ -109,6 +109,14 @@ class Store:
             row = _row(tx, job_id)
         return None if row is None else to_job(row)
 
+    def find(self, start: str, *, limit: int = 2) -> Jobs:
+        """Return jobs whose id begins so, in the order of their ids."""
+        check_integer(limit, "limit", 1, LONGEST_PAGE)
+        if not HEX.fullmatch(start):
+            return []
+        with self._engine.read() as tx:
+            return [to_job(r) for r in tx.all("jobs_whose_id_begins", start=start, limit=limit)]
+
     def claim(self, worker: str, lease_seconds: float = 30.0) -> Job | None:
         """Take the most urgent, then oldest runnable job for this worker; None if there is none.
 
@@ -117,9 +125,7 @@ class Store:
         """
         strictjson.check_name(worker, "worker")
         check_seconds(lease_seconds, "lease_seconds", least=0.001)
-        with self._engine.read() as tx:  # an idle worker's look takes no lock
-            now = self._now(tx)
-            due = _next_due(tx, now)
+        now, due = self._next_due()  # an idle worker's look takes no lock
         if due is None or due > now:
             return None
         while True:
@@ -234,9 +240,7 @@ class Store:
 
     def wait(self, mark: int, seconds: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Wait until something is due or has changed since `mark`, but at most `seconds`."""
-        with self._engine.read() as tx:
-            now = self._now(tx)
-            due = _next_due(tx, now)
+        now, due = self._next_due()
         if due is not None:
             seconds = min(seconds, max(0.0, due - now))
         self._engine.wait_for_change(mark, seconds, stop)
@@ -247,6 +251,13 @@ class Store:
 
     def _now(self, tx: Transaction) -> float:
         return tx.now() if self._clock is None else float(self._clock())
+
+    def _next_due(self) -> tuple[float, float | None]:
+        """Return the time, and the time at which a claim may first find something."""
+        with self._engine.read() as tx:
+            now = self._now(tx)
+            [row] = tx.all("next_due", now=now)
+        return now, row["due"]
 
     def _end(self, job: Job, decide: Callable[[float], Ending]) -> Job:
         with self._engine.write() as tx:
@@ -277,11 +288,6 @@ def open_store(url: str | Path, **options: Any) -> Store:
     )
 
 
-def _next_due(tx: Transaction, now: float) -> float | None:
-    row = tx.one("next_due", now=now)
-    return None if row is None else row["due"]
-
-
 def _existing(tx: Transaction, job_id: str) -> Row:
     row = _row(tx, job_id)
     if row is None:
@@ -291,4 +297,4 @@ def _existing(tx: Transaction, job_id: str) -> Row:
 
 def _row(tx: Transaction, job_id: str) -> Row | None:
     # An id comes from a URL or a command line, and may hold what a database refuses to look for.
-    return tx.one("job", id=job_id) if ID.fullmatch(job_id) else None
+    return tx.one("job", id=job_id) if HEX.fullmatch(job_id) else None

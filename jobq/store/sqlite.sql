@@ -73,6 +73,9 @@ RETURNING *;
 -- name: job
 SELECT * FROM jobs WHERE id = :id;
 
+-- name: jobs_whose_id_begins
+SELECT * FROM jobs WHERE id >= :start AND id < :start || 'g' ORDER BY id LIMIT :limit;
+
 -- name: job_of_key
 SELECT * FROM jobs WHERE idempotency_key = :idempotency_key;
 
