@@ -17,7 +17,8 @@ class Ending:
     status: Status
     attempts: int
     run_after: float  # earliest next attempt, if the job is queued again
-    error: str | None = None
+    error: str | None = None  # of the attempt
+    job_error: str | None = None  # of the job, if it gets a new one
     result: str | None = None  # JSON text
 
 
@@ -37,9 +38,10 @@ def after_failure(
 ) -> Ending:
     """Return the end of an attempt whose handler raised; `final` forgoes the attempts left."""
     if final or job.attempts >= job.max_attempts:
-        return Ending(Outcome.FAILED, now, Status.FAILED, job.attempts, job.run_after, error)
-    run_after = now + policy.delay(job.attempts, random)
-    return Ending(Outcome.FAILED, now, Status.QUEUED, job.attempts, run_after, error)
+        status, run_after = Status.FAILED, job.run_after
+    else:
+        status, run_after = Status.QUEUED, now + policy.delay(job.attempts, random)
+    return Ending(Outcome.FAILED, now, status, job.attempts, run_after, error, job_error=error)
 
 
 def after_crash(row: Row) -> Ending:
@@ -47,14 +49,14 @@ def after_crash(row: Row) -> Ending:
 
     There is no further wait: the lease has been waited for already, and a job whose lease ran out
     is taken by the next claim (G10). The attempt counts like any other, so a job that kills its
-    workers is bounded (G4).
+    workers is bounded (G4). It is no error of the job's, unless it was the last.
     """
-    attempts, ended_at = row["attempts"], row["locked_until"]
+    attempts, ended_at, run_after = row["attempts"], row["locked_until"], row["run_after"]
     error = f"the lease of {row['worker']} ran out without a heartbeat"
     if attempts < row["max_attempts"]:
-        return Ending(Outcome.CRASHED, ended_at, Status.QUEUED, attempts, row["run_after"], error)
-    error += f"; that was the last of {attempts} attempts"
-    return Ending(Outcome.CRASHED, ended_at, Status.FAILED, attempts, row["run_after"], error)
+        return Ending(Outcome.CRASHED, ended_at, Status.QUEUED, attempts, run_after, error)
+    last = f"{error}; that was the last of {attempts} attempts"
+    return Ending(Outcome.CRASHED, ended_at, Status.FAILED, attempts, run_after, error, last)
 
 
 def after_release(job: Job, now: float) -> Ending:

@@ -10,7 +10,7 @@ from jobq.errors import LeaseLost
 from jobq.job import EventName, Job, Status
 from jobq.store.endings import Ending, after_crash
 from jobq.store.engine import Row, RowRefused, Transaction
-from jobq.store.rows import UnreadableJob, to_job
+from jobq.store.rows import UnreadableJob, readable, to_job
 
 SWEEP = 100  # expired leases that one transaction closes at the most
 
@@ -36,7 +36,7 @@ def log(
     queued = job["status"] == Status.QUEUED
     tx.run(
         "insert_event",
-        job_id=job["id"],
+        job_id=readable(job["id"]),
         at=at,
         name=name,
         status=job["status"],
@@ -56,7 +56,11 @@ def close_expired(tx: Transaction, now: float) -> int:
     """
     expired = tx.all("expired", now=now, limit=SWEEP)
     for row in expired:
-        end(tx, Lease(row["id"], row["token"], row["worker"]), after_crash(row), now)
+        try:
+            with tx.savepoint():
+                end(tx, Lease(row["id"], row["token"], row["worker"]), after_crash(row), now)
+        except RowRefused as error:
+            set_aside(tx, row, now, f"this job's lease ran out and cannot be closed: {error}")
     return len(expired)
 
 
@@ -71,7 +75,7 @@ def end(tx: Transaction, lease: Lease, ending: Ending, now: float) -> Row | None
         run_after=ending.run_after,
         ready=ending.run_after <= now,
         result=ending.result,
-        error=ending.error,
+        error=ending.job_error,
         finished_at=now if ending.status.final else None,
     )
     if row is None:
@@ -107,14 +111,14 @@ def take_first(tx: Transaction, worker: str, now: float, lease_seconds: float) -
                 log(tx, row, EventName.CLAIMED, now, worker=worker)
                 return to_job(row)
         except (RowRefused, UnreadableJob) as error:
-            reject_first(tx, now, f"this job cannot be claimed: {error}")
+            [first] = tx.all("first_runnable", now=now)
+            set_aside(tx, first, now, f"this job cannot be claimed: {error}")
 
 
-def reject_first(tx: Transaction, now: float, error: str) -> None:
-    """Fail the first runnable job, so that those behind it are served."""
-    row = tx.one("reject_first", now=now, error=error)
-    if row is not None:
-        log(tx, row, EventName.REJECTED, now, worker=None, error=error)
+def set_aside(tx: Transaction, job: Row, now: float, error: str) -> None:
+    """Fail a job whose row some other program spoilt, so that those behind it are served."""
+    [row] = tx.all("set_aside", seq=job["seq"], now=now, error=error)
+    log(tx, row, EventName.REJECTED, now, worker=None, error=error)
 
 
 def lease_lost(tx: Transaction, job: Job) -> LeaseLost:

@@ -11,20 +11,26 @@ class UnreadableJob(StoreError):
 
 
 def to_job(row: Row) -> Job:
-    """Return the job; raise UnreadableJob if its payload or result is not JSON, or not text."""
+    """Return the job; raise UnreadableJob if its row holds what jobq would not have written."""
     try:
-        f"{row['kind']}{row['payload']}".encode()  # an engine gives bytes that are no text so, too
-        payload = strictjson.decode(row["payload"])
-        result = None if row["result"] is None else strictjson.decode(row["result"])
+        f"{row['id']}{row['kind']}{row['payload']}".encode()  # fails for bytes that are no text
+        return _job(row)
     except (ValueError, RecursionError) as error:
         raise UnreadableJob(
-            f"job {row['id']} holds a payload or result that is not JSON ({error}); "
-            "something other than jobq wrote it"
+            f"something other than jobq has changed job {readable(row['id'])}: {error}"
         ) from error
+
+
+def readable(text: str) -> str:
+    """Return the text with escapes for those bytes that are no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _job(row: Row) -> Job:
     return Job(
         id=row["id"],
         kind=row["kind"],
-        payload=payload,
+        payload=strictjson.decode(row["payload"]),
         status=Status(row["status"]),
         attempts=row["attempts"],
         max_attempts=row["max_attempts"],
@@ -36,7 +42,7 @@ def to_job(row: Row) -> Job:
         locked_until=_time(row["locked_until"]),
         finished_at=_time(row["finished_at"]),
         idempotency_key=row["idempotency_key"],
-        result=result,
+        result=None if row["result"] is None else strictjson.decode(row["result"]),
         error=row["error"],
     )
 

@@ -13,18 +13,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from jobq.errors import ForeignFile, InvalidInput, SchemaTooNew, StoreBusy, StoreError
 from jobq.store.engine import Row, RowRefused, named_statements
 from jobq.store.fairlock import FairLock
-from jobq.store.filesystem import refuse_network_filesystem
+from jobq.store.sqlitefile import APPLICATION_ID, check_file, foreign
 
 STATEMENTS = named_statements("sqlite.sql")
 SCHEMA_VERSION = 1
-APPLICATION_ID = 0x6A6F6271  # "jobq"
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING came with 3.35
 LOOK_SECONDS = 0.003  # between two looks for a change: finds work in 1.5 ms at under 1 % of a core
 
@@ -44,12 +43,7 @@ def open_sqlite(
         )
     if synchronous not in {"FULL", "NORMAL"}:
         raise InvalidInput(f"synchronous is {synchronous!r}: use 'FULL' or 'NORMAL'")
-    if str(path) in {"", ".", ":memory:"}:
-        raise InvalidInput(f"{str(path)!r} is no file: a durable queue needs one, such as jobs.db")
-    if not path.parent.is_dir():
-        raise StoreError(f"the folder {path.parent} does not exist: make it, or choose another")
-    refuse_network_filesystem(path)
-    _refuse_foreign(path)
+    check_file(path)
     engine = Sqlite(path, synchronous, busy_seconds)
     try:
         engine.prepare()
@@ -57,32 +51,6 @@ def open_sqlite(
         engine.close()
         raise
     return engine
-
-
-def _refuse_foreign(path: Path) -> None:
-    """Raise ForeignFile for the file of another program before any byte of it is changed."""
-    wal = path.with_name(path.name + "-wal")
-    if not path.is_file() or not path.stat().st_size or wal.exists():
-        return  # a file with a log beside it is looked at later, together with its log
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as file:
-        try:
-            owner = file.execute("PRAGMA application_id").fetchone()[0]
-            tables = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise _foreign(path) from error
-    if tables and owner != APPLICATION_ID:
-        raise _foreign(path)
-
-
-def _in_wal_mode(path: Path) -> bool:
-    """Whether the file's header says so (sqlite.org/fileformat.html, section 1.3.3)."""
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(20)[18:] == b"\x02\x02"
-    return False
-
-
-def _foreign(path: Path) -> ForeignFile:
-    return ForeignFile(f"{path} is not a jobq store: move it away, or name another file")
 
 
 class Sqlite:
@@ -136,12 +104,11 @@ class Sqlite:
 
     def prepare(self) -> None:
         """Make the schema in an empty file; refuse a file that is not ours, or too new."""
-        # In its mode already, a store can be looked into even while somebody holds its lock.
-        if _in_wal_mode(self._path) and self._is_ours(self._connection()):
-            return
-        # The mode stays with the file. Changing it collides with any reader, so nobody reads yet.
+        with self.read() as tx:  # no lock: a store can be looked into while somebody holds it
+            if self._is_ours(tx):
+                return
         with self._turn() as tx:
-            tx.execute("PRAGMA journal_mode = WAL")
+            self._switch_to_wal(tx)
         with self.write() as tx:
             if self._is_ours(tx):  # meanwhile
                 return
@@ -154,7 +121,13 @@ class Sqlite:
     def _turn(self) -> Iterator["Connection"]:
         """Hold the write lock."""
         connection = self._connection()
-        if not connection.lock.acquire(self._busy_seconds):
+        try:
+            granted = connection.lock.acquire(self._busy_seconds)
+        except OSError as error:
+            raise StoreError(
+                f"{error.filename}: {error.strerror}; make the file and its folder writable"
+            ) from error
+        if not granted:
             raise StoreBusy(
                 f"{self._path}: another process held the write lock for {self._busy_seconds:g} s; "
                 "is one stopped in the middle of a write? Continue it (kill -CONT) or end it"
@@ -165,11 +138,14 @@ class Sqlite:
             connection.lock.release()
 
     def _is_ours(self, tx: "Connection") -> bool:
-        """Whether the schema is there; False if the file is empty."""
-        if tx.execute("PRAGMA application_id")[0][0] != APPLICATION_ID:
-            if tx.execute("SELECT name FROM sqlite_schema LIMIT 1"):
-                raise _foreign(self._path)
+        """Whether the schema is there; False if the file is empty.
+
+        In this order: whoever makes the schema may commit it between two statements here.
+        """
+        if not tx.execute("SELECT name FROM sqlite_schema LIMIT 1"):
             return False
+        if tx.execute("PRAGMA application_id")[0][0] != APPLICATION_ID:
+            raise foreign(self._path)
         version = tx.execute("PRAGMA user_version")[0][0]
         if version > SCHEMA_VERSION:
             raise SchemaTooNew(
@@ -177,6 +153,19 @@ class Sqlite:
                 "update jobq, or name another file"
             )
         return True
+
+    def _switch_to_wal(self, tx: "Connection") -> None:
+        """Set the mode, which stays with the file; SQLite refuses to as long as anybody reads."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                tx.execute("PRAGMA journal_mode = WAL")
+            except StoreBusy:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
+            else:
+                return
 
     def _connection(self) -> "Connection":
         connection: Connection | None = getattr(self._here, "connection", None)
@@ -268,7 +257,7 @@ class Connection:
         """Turn SQLite's errors into ours, with the mend."""
         try:
             yield
-        except sqlite3.IntegrityError as error:
+        except (sqlite3.IntegrityError, UnicodeEncodeError) as error:
             raise RowRefused(f"{self._path} refused a row: {error}") from error
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF

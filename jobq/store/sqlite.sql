@@ -113,13 +113,16 @@ WHERE seq = (SELECT seq FROM jobs INDEXED BY jobs_ready
              ORDER BY rank, seq LIMIT 1)
 RETURNING *;
 
--- name: reject_first
--- For a row that cannot be claimed: out of the way, so that those behind it are served.
+-- name: first_runnable
+SELECT * FROM jobs INDEXED BY jobs_ready
+WHERE status = 'queued' AND ready = 1 AND run_after <= :now
+ORDER BY rank, seq LIMIT 1;
+
+-- name: set_aside
+-- For a row that cannot be handled in the ordinary way.
 UPDATE jobs
 SET status = 'failed', error = :error, finished_at = :now, worker = NULL, locked_until = NULL
-WHERE seq = (SELECT seq FROM jobs INDEXED BY jobs_ready
-             WHERE status = 'queued' AND ready = 1 AND run_after <= :now
-             ORDER BY rank, seq LIMIT 1)
+WHERE seq = :seq
 RETURNING *;
 
 -- name: insert_attempt

@@ -1,0 +1,77 @@
+"""What a file must be before SQLite is let at it."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+
+from jobq.errors import ForeignFile, InvalidInput, StoreError, UnsafeFilesystem
+
+APPLICATION_ID = 0x6A6F6271  # "jobq": in the header of each of our files
+# fmt: off
+NETWORK = frozenset({
+    "9p", "afpfs", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gfs2",
+    "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs3", "nfs4", "ocfs2", "smb", "smb2", "smb3",
+    "smbfs", "webdav",
+})
+# fmt: on
+
+
+def check_file(path: Path) -> None:
+    """Raise InvalidInput or StoreError if the file cannot be, or become, a store.
+
+    No byte of it is changed, and no file appears beside it.
+    """
+    if str(path) in {"", ".", ":memory:"}:
+        raise InvalidInput(f"{str(path)!r} is no file: a durable queue needs one, such as jobs.db")
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: name a file in it, such as {path / 'jobs.db'}")
+    if not path.parent.is_dir():
+        raise StoreError(f"the folder {path.parent} does not exist: make it, or choose another")
+    _refuse_network_filesystem(path)
+    _refuse_foreign(path)
+
+
+def _refuse_network_filesystem(path: Path) -> None:
+    """Raise UnsafeFilesystem if the file lies, or would lie, on a network file system.
+
+    "WAL does not work over a network filesystem": the processes of all connections must share
+    memory (sqlite.org/wal.html, section 1).
+    """
+    file = path.resolve()
+    mounts = {
+        Path(disk.mountpoint): disk.fstype.lower() for disk in psutil.disk_partitions(all=True)
+    }
+    holding = max(
+        (mount for mount in mounts if file.is_relative_to(mount)),
+        key=lambda mount: len(mount.parts),
+        default=None,
+    )
+    if holding is not None and mounts[holding] in NETWORK:
+        raise UnsafeFilesystem(
+            f"{path} lies on {holding}, a network file system ({mounts[holding]}), where a "
+            "write-ahead log can be corrupted: use a local disk, or PostgreSQL for many machines"
+        )
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise ForeignFile for the file of another program before any byte of it is changed."""
+    wal = path.with_name(path.name + "-wal")
+    if not path.is_file() or not path.stat().st_size or wal.exists():
+        return  # a file with a log beside it is looked at later, together with its log
+    # By SQLite itself: opening and closing the file in another way drops the locks that this
+    # process has on it (sqlite.org/howtocorrupt.html, section 2.2).
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as file:
+        try:
+            owner = file.execute("PRAGMA application_id").fetchone()[0]
+            tables = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            raise foreign(path) from error
+    if tables and owner != APPLICATION_ID:
+        raise foreign(path)
+
+
+def foreign(path: Path) -> ForeignFile:
+    """Return the error for a file that is not a store."""
+    return ForeignFile(f"{path} is not a jobq store: move it away, or name another file")
