@@ -15,12 +15,15 @@ from jobq.errors import (
     StoreError,
     UnknownJob,
 )
+from jobq.handlers import Context, Registry, handler
 from jobq.job import Attempt, Event, EventName, Job, Outcome, Stats, Status
 from jobq.retry import RetryPolicy
 from jobq.store import Enqueued, Store, open_store
+from jobq.worker import Worker
 
 __all__ = [
     "Attempt",
+    "Context",
     "Enqueued",
     "Event",
     "EventName",
@@ -32,6 +35,7 @@ __all__ = [
     "LeaseLost",
     "NotStrictJson",
     "Outcome",
+    "Registry",
     "RetryPolicy",
     "SchemaTooNew",
     "Stats",
@@ -40,5 +44,7 @@ __all__ = [
     "StoreBusy",
     "StoreError",
     "UnknownJob",
+    "Worker",
+    "handler",
     "open_store",
 ]

@@ -1,0 +1,223 @@
+"""What the tests share: a clock to set, a new store on every engine, and real processes."""
+
+import itertools
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from jobq import Event, EventName, Outcome, Status, Store, open_store
+from jobq.job import MOVES
+from jobq.lab.story import Deed, Mark
+
+# A shell ignores SIGINT for what it runs in the background; the programs that tests start, and
+# interrupt, would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples on every run, however slow the machine, and no folder left behind.
+settings.register_profile("jobq", derandomize=True, deadline=None, database=None)
+settings.load_profile("jobq")
+
+# A new engine is a line here: what gives the URLs of new, empty databases, and in FAST the options
+# that give up durability for speed.
+NEW_URLS: dict[str, Callable[[Path], Iterator[str]]] = {
+    "sqlite": lambda folder: (f"sqlite:///{folder / f'{n}.db'}" for n in itertools.count(1)),
+}
+FAST = {"sqlite": {"synchronous": "NORMAL"}}
+PATIENCE = 60.0  # seconds until a program that hangs is killed, which fails its test
+
+
+class Clock:
+    """A clock that stands still until it is moved, forwards or back."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        """Return the time it was set to, in seconds."""
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        """Move the clock; a negative number steps it back."""
+        self.now += seconds
+
+
+class Program:
+    """A Python program in a process of its own, told and heard line by line."""
+
+    def __init__(self, code: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self.process.pid
+
+    def tell(self, line: str = "go") -> None:
+        """Write a line to the program, which reads it with `input()`."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> str:
+        """Return the next line that the program prints (it has to flush)."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the program ended, or hung for {PATIENCE} s, before it said anything"
+        return line.removesuffix("\n")
+
+    def rest(self) -> list[str]:
+        """Return all further lines, once the program has ended well."""
+        output, _ = self.process.communicate()
+        assert self.process.returncode == 0, f"the program ended with {self.process.returncode}"
+        return output.splitlines()
+
+    def kill(self) -> None:
+        """End the program with SIGKILL, also when it is stopped, and wait until it is gone."""
+        self._watchdog.cancel()
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Program]]:
+    """Start programs as real processes; what still runs at the end is killed."""
+    programs: list[Program] = []
+
+    def start_program(code: str, *arguments: str) -> Program:
+        programs.append(Program(code, *arguments))
+        return programs[-1]
+
+    yield start_program
+    for program in programs:
+        program.kill()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return the clock of `store`."""
+    return Clock()
+
+
+@pytest.fixture(params=NEW_URLS)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Return the name of each engine in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def new_url(engine: str, tmp_path: Path) -> Callable[[], str]:
+    """Return what gives the URL of another new, empty database."""
+    urls = NEW_URLS[engine](tmp_path)
+    return lambda: next(urls)
+
+
+@pytest.fixture
+def fast(engine: str) -> dict[str, str]:
+    """Return the options for a store that need not survive a power cut."""
+    return FAST[engine]
+
+
+@pytest.fixture
+def url(new_url: Callable[[], str]) -> str:
+    """Return the URL of one database, empty until somebody opens it."""
+    return new_url()
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Store]]:
+    """Open stores, and close them at the end."""
+    stores: list[Store] = []
+
+    def open_one(url: str | Path, **options: object) -> Store:
+        stores.append(open_store(url, **options))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(url: str, opened: Callable[..., Store], clock: Clock) -> Store:
+    """Return an empty store that goes by `clock`."""
+    return opened(url, clock=clock)
+
+
+@pytest.fixture
+def live(url: str, opened: Callable[..., Store]) -> Store:
+    """Return an empty store that goes by the real time."""
+    return opened(url)
+
+
+@pytest.fixture
+def assert_consistent() -> Callable[[Store], None]:
+    """Hold jobs, attempts and the event log of a store of up to 1,000 jobs against each other."""
+
+    def check(store: Store) -> None:
+        events = store.events(limit=1_000_000)
+        assert [e.seq for e in events] == sorted({e.seq for e in events})
+        for job in store.list(limit=1_000):
+            attempts = store.attempts(job.id)
+            counted = [a for a in attempts if a.outcome is not Outcome.RELEASED]
+            claims = replay([e for e in events if e.job_id == job.id], job.status)
+            assert [a.token for a in attempts] == claims
+            assert max(claims, default=0) == job.token
+            assert len([a for a in attempts if a.outcome is None]) == (job.status == "running")
+            assert job.attempts == len(counted) <= job.max_attempts
+
+    return check
+
+
+def replay(log: list[Event], end: Status) -> list[int]:
+    """Replay the log of one job against the table of moves; return the tokens of its claims."""
+    status: Status | None = None
+    tokens = [0]
+    for event in log:
+        before, after = MOVES[event.name]
+        assert status == before, f"{event.name} came to a job that was {status}"
+        assert event.status in after, f"{event.name} made a job {event.status}"
+        if event.name is EventName.CLAIMED:
+            assert event.token > tokens[-1], "a token did not grow"
+            tokens.append(event.token)
+        assert event.token == tokens[-1], f"{event.name} by a token that was not the current one"
+        status = event.status
+    assert status == end, f"the log ends with a job that is {status}, the job is {end}"
+    return tokens[1:]
+
+
+@pytest.fixture
+def crash(store: Store, clock: Clock) -> tuple[tuple[Event, ...], list[Mark]]:
+    """Return the log of a job whose first worker was killed at 1.25 s, and the mark of that.
+
+    Lease 2 s; a heartbeat at 1 s; the lease ran out at 3 s; the second worker worked until 5 s.
+    """
+    job_id = store.enqueue("noop", {}).job.id
+    first = store.claim("worker-1", 2.0)
+    clock.move(1.0)
+    assert first is not None
+    store.heartbeat(first, 2.0)
+    mark = Mark(clock() + 0.25, "worker-1", Deed.KILLED, "SIGKILL")
+    clock.move(2.5)
+    second = store.claim("worker-2", 2.0)
+    clock.move(1.5)
+    assert second is not None
+    store.finish(second, {})
+    return store.events(job_id), [mark]
