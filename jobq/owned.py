@@ -18,12 +18,12 @@ def die_with_parent(stdin: IO[str] | IO[bytes]) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     else:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The descriptor, not the file object: a thread that waits in a buffered read holds its lock,
+    threading.Thread(target=_exit_at_end, args=(stdin,), daemon=True).start()
+
+
+def _exit_at_end(stdin: IO[str] | IO[bytes]) -> None:
+    # From the descriptor: a thread that waits in a buffered read holds the file object's lock,
     # and an interpreter that shuts down in the ordinary way would abort on it.
-    threading.Thread(target=_exit_at_end, args=(stdin.fileno(),), daemon=True).start()
-
-
-def _exit_at_end(descriptor: int) -> None:
-    while os.read(descriptor, PIPE_CHUNK):
+    while os.read(stdin.fileno(), PIPE_CHUNK):
         pass
     os._exit(0)

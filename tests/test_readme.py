@@ -31,7 +31,9 @@ DIFFERS = [
     (r"\b(localhost|127\.0\.0\.1):\d+", r"\1:PORT"),
     (r"\b\d+(\.\d+)? (s|seconds)\b", "N s"),
     (r"(?mi)^date: .*$", "date: …"),
+    (r"(?mi)^content-length: \d+$", "content-length: …"),  # a port has four digits or five
     (r"(?m)^\[\d+\] \d+$", "[job] pid"),
+    (r"(?m)^bash: line \d+: +\d+ Killed .*\n", ""),  # what a shell without a terminal adds
 ]
 COMPARE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE  # `...` stands for any text
 

@@ -61,12 +61,21 @@ def worker(
     for module in imports or []:
         _import(module)
     with closing(store_for(settings)) as store:
-        Worker(
+        worker = Worker(
             store,
             lease_seconds=settings.lease_seconds,
             grace_seconds=settings.grace_seconds,
             poll_seconds=settings.poll_seconds,
-        ).run(until_idle=until_idle)
+        )
+        _let_stop_signals_pass()
+        worker.run(until_idle=until_idle)
+
+
+def _let_stop_signals_pass() -> None:
+    """See to it that a second Ctrl-C, just after the worker stopped, does not spoil its end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as the shell sets it for `… &`
+            signal.signal(number, lambda *_: None)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -65,13 +65,11 @@ class Exercise:
     def check(self, answer: Any) -> Verdict:
         """Say whether the answer is right, and if not, why not."""
         if answer is ...:
-            return Verdict(
-                Grade.NOT_ATTEMPTED, f"put your answer in place of the ... ({self.task})"
-            )
+            return Verdict(Grade.NOT_ATTEMPTED, "put your answer in place of the ...")
         try:
             return self.grade(answer)
         except NotImplementedError:
-            return Verdict(Grade.NOT_ATTEMPTED, f"write the body of the function ({self.task})")
+            return Verdict(Grade.NOT_ATTEMPTED, "write the body of the function")
         except Exception as error:  # noqa: BLE001 - whatever a learner's code raises is told, not thrown
             return cannot_tell(f"trying your answer raised {type(error).__name__}: {error}")
 
