@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from jobq.errors import LabError
-from jobq.lab.demo import _Crash, _judgement, crash
+from jobq.lab.demo import _Crash, _judgement, _picture
 from jobq.lab.lab import Lab
+from jobq.lab.timeline import build
 from jobq.lab.waiting import wait_until
 
 PATIENCE = 60.0  # seconds for the demo to end
@@ -117,16 +118,22 @@ def test_a_killed_demo_leaves_no_process(demo: Demo) -> None:
     wait_until(demo.is_gone, "the demo's worker to end")
 
 
-def test_without_matplotlib_the_demo_runs_and_says_what_is_missing(
+def test_without_matplotlib_the_demo_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plain install has no matplotlib: the story is told, and the mend for the picture."""
+    """A plain install has no matplotlib: the last line is the mend for the picture."""
     monkeypatch.setitem(sys.modules, "matplotlib.style", None)
-    lines: list[str] = []
-    crash(lines.append, tmp_path)
-    assert lines[-1].startswith("no picture: a picture needs matplotlib")
-    assert "pip install 'jobq[course]'" in lines[-1]
-    assert list(tmp_path.iterdir()) == []
+    line = _picture(build((), name_job=str, name_worker=str), tmp_path / "crash.png")
+    assert line.startswith("no picture: a picture needs matplotlib")
+    assert line.endswith("pip install 'jobq[course]'")
+
+
+def test_a_picture_of_somebody_else_is_kept(tmp_path: Path) -> None:
+    """A crash.png that is not the demo's stays as it is, and the last line says so."""
+    path = tmp_path / "crash.png"
+    path.write_bytes(b"a holiday")
+    assert "move it away" in _picture(build((), name_job=str, name_worker=str), path)
+    assert path.read_bytes() == b"a holiday"
 
 
 def test_a_late_recovery_is_no_success() -> None:
