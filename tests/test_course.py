@@ -82,7 +82,13 @@ WRONG = {
         ("def answer(recipients, sent, send):\n    pass", "without any kill"),
     ],
 }
-STRANGE = [None, "twelve", 3.5, ["a"], lambda *_: 1 / 0]
+STRANGE = {
+    "None": None,
+    "word": "twelve",
+    "3.5": 3.5,
+    "list": ["a"],
+    "function that raises": lambda *_: 1 / 0,
+}
 
 
 def run(code: str) -> object:
@@ -116,7 +122,7 @@ def test_typical_wrong_answers_are_named(exercise: Exercise) -> None:
 
 
 @pytest.mark.parametrize("exercise", ALL.values(), ids=list(ALL))
-@pytest.mark.parametrize("answer", STRANGE, ids=str)
+@pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE)
 def test_a_strange_answer_is_told_not_thrown(exercise: Exercise, answer: object) -> None:
     """Whatever is handed in, the learner gets a verdict with a reason, and never a traceback."""
     verdict = exercise.check(answer)

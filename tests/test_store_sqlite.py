@@ -30,7 +30,8 @@ from jobq import (
     open_store,
 )
 from jobq.errors import UnsafeFilesystem
-from jobq.store.sqlite import SCHEMA_VERSION, STATEMENTS, Synchronous, open_sqlite
+from jobq.store.connection import STATEMENTS, Synchronous
+from jobq.store.sqlite import SCHEMA_VERSION, open_sqlite
 
 if TYPE_CHECKING:
     from tests.conftest import Clock, Program

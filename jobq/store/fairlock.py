@@ -19,7 +19,7 @@ class FairLock:
     """A lock on a file. An instance serves one thread at a time; each has its own open file."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._file: int | None = None
 
     def acquire(self, seconds: float) -> bool:
@@ -27,7 +27,7 @@ class FairLock:
         if sys.platform == "win32":
             return True
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -38,6 +38,11 @@ class FairLock:
         """Give the lock to whoever waits first."""
         if sys.platform != "win32" and self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def ring(self) -> None:
+        """Tell those who listen to the file, while holding the lock, that something was written."""
+        if self._file is not None:
+            os.pwrite(self._file, b"!", 0)
 
     def close(self) -> None:
         """Close the file, and with it the lock if it is held."""

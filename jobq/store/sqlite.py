@@ -15,19 +15,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
 
-from jobq.errors import ForeignFile, InvalidInput, SchemaTooNew, StoreBusy, StoreError
-from jobq.store.engine import Row, RowRefused, named_statements
-from jobq.store.fairlock import FairLock
+from jobq.errors import InvalidInput, SchemaTooNew, StoreBusy, StoreError
+from jobq.store.connection import STATEMENTS, Connection, Synchronous
 from jobq.store.sqlitefile import APPLICATION_ID, check_file, foreign
 
-STATEMENTS = named_statements("sqlite.sql")
 SCHEMA_VERSION = 1
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING came with 3.35
-LOOK_SECONDS = 0.003  # between two looks for a change: finds work in 1.5 ms at under 1 % of a core
-
-Synchronous = Literal["FULL", "NORMAL"]
+RETRY_SECONDS = 0.003
 
 
 def open_sqlite(
@@ -68,18 +63,19 @@ class Sqlite:
         return f"Sqlite({self._path.name!r}, synchronous={self._synchronous})"
 
     @contextmanager
-    def write(self) -> Iterator["Connection"]:
+    def write(self) -> Iterator[Connection]:
         """Begin a transaction that may write; commit at its end, roll back if it raises."""
         with self._turn() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")
+                connection.lock.ring()
             finally:
                 connection.roll_back()  # does nothing after the commit
 
     @contextmanager
-    def read(self) -> Iterator["Connection"]:
+    def read(self) -> Iterator[Connection]:
         """Give the connection outside of a transaction, so that no snapshot is held open."""
         yield self._connection()
 
@@ -88,13 +84,18 @@ class Sqlite:
         return int(self._connection().execute("PRAGMA data_version")[0][0])
 
     def wait_for_change(self, mark: int, seconds: float, stop: Callable[[], bool]) -> None:
-        """Look again and again, in the monotonic clock's time: no step of the clock matters."""
+        """Wait in the monotonic clock's time: no step of the clock matters.
+
+        The bell wakes, and `data_version` decides: a bell that was missed, or that nobody rang,
+        costs a glance and no more.
+        """
+        bell = self._connection().bell
         deadline = time.monotonic() + seconds
         while not stop() and self.change_mark() == mark:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(LOOK_SECONDS, left))
+            bell.wait(left)
 
     def close(self) -> None:
         """Close every connection of this process; a later call opens a new one."""
@@ -105,7 +106,7 @@ class Sqlite:
     def prepare(self) -> None:
         """Make the schema in an empty file; refuse a file that is not ours, or too new."""
         with self.read() as tx:  # no lock: a store can be looked into while somebody holds it
-            if self._is_ours(tx):
+            if self._is_ours(tx) and tx.execute("PRAGMA journal_mode")[0][0] == "wal":
                 return
         with self._turn() as tx:
             self._switch_to_wal(tx)
@@ -118,7 +119,7 @@ class Sqlite:
             tx.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     @contextmanager
-    def _turn(self) -> Iterator["Connection"]:
+    def _turn(self) -> Iterator[Connection]:
         """Hold the write lock."""
         connection = self._connection()
         try:
@@ -137,7 +138,7 @@ class Sqlite:
         finally:
             connection.lock.release()
 
-    def _is_ours(self, tx: "Connection") -> bool:
+    def _is_ours(self, tx: Connection) -> bool:
         """Whether the schema is there; False if the file is empty.
 
         In this order: whoever makes the schema may commit it between two statements here.
@@ -154,7 +155,7 @@ class Sqlite:
             )
         return True
 
-    def _switch_to_wal(self, tx: "Connection") -> None:
+    def _switch_to_wal(self, tx: Connection) -> None:
         """Set the mode, which stays with the file; SQLite refuses to as long as anybody reads."""
         deadline = time.monotonic() + self._busy_seconds
         while True:
@@ -163,11 +164,11 @@ class Sqlite:
             except StoreBusy:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(LOOK_SECONDS)
+                time.sleep(RETRY_SECONDS)
             else:
                 return
 
-    def _connection(self) -> "Connection":
+    def _connection(self) -> Connection:
         connection: Connection | None = getattr(self._here, "connection", None)
         if connection is None:
             connection = Connection(self._path, self._synchronous, self._busy_seconds)
@@ -178,101 +179,11 @@ class Sqlite:
     def leave_to_parent(self) -> None:
         """Forget, in a forked child, what belongs to the parent."""
         for connection in self._connections:
-            connection.lock.close()  # else the child would hold on to a lock of a dead parent
+            connection.let_go()  # else the child would hold on to a lock of a dead parent
             _inherited.append(connection)  # not closed: that would disturb the parent's locks
         self._connections = weakref.WeakSet()
         self._here = threading.local()
 
-
-class Connection:
-    """One thread's connection, which is also its transaction: SQLite knows no other."""
-
-    def __init__(self, path: Path, synchronous: Synchronous, busy_seconds: float) -> None:
-        self._path = path
-        self.lock = FairLock(path.with_name(path.name + "-lock"))
-        with self._explained():
-            self._raw = sqlite3.connect(
-                path,
-                timeout=busy_seconds,
-                isolation_level=None,
-                check_same_thread=False,  # for Sqlite.close alone
-                cached_statements=len(STATEMENTS) + 16,
-            )
-        self._raw.row_factory = sqlite3.Row
-        # Bytes that are no UTF-8 must not stop a claim in its tracks: `to_job` finds them.
-        self._raw.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-        self.execute(f"PRAGMA synchronous = {synchronous}")
-
-    def execute(self, sql: str, parameters: dict[str, Any] | None = None) -> list[Any]:
-        """Run one statement of SQL and return its rows, all of them: no snapshot stays open."""
-        with self._explained():
-            return self._raw.execute(sql, parameters or {}).fetchall()
-
-    def one(self, statement: str, **parameters: Any) -> Row | None:
-        """Return the first row that the statement gives, if any."""
-        rows = self.execute(STATEMENTS[statement], parameters)
-        return rows[0] if rows else None
-
-    def all(self, statement: str, **parameters: Any) -> list[Row]:
-        """Return every row that the statement gives."""
-        return self.execute(STATEMENTS[statement], parameters)
-
-    def run(self, statement: str, **parameters: Any) -> int:
-        """Return the number of rows that the statement changed."""
-        with self._explained():
-            return self._raw.execute(STATEMENTS[statement], parameters).rowcount
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        """Undo what was done within if it raises; the transaction goes on."""
-        self.execute("SAVEPOINT here")
-        try:
-            yield
-        except BaseException:
-            self.execute("ROLLBACK TO here")
-            raise
-        finally:
-            self.execute("RELEASE here")
-
-    def now(self) -> float:
-        """Return the machine's time: all processes on one file share it."""
-        return time.time()
-
-    def roll_back(self) -> None:
-        """Undo the transaction, if one is open."""
-        with self._explained():
-            self._raw.rollback()
-
-    def close(self) -> None:
-        """Close the database and the lock's file."""
-        self._raw.close()
-        self.lock.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_raw"):
-            self.close()
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours, with the mend."""
-        try:
-            yield
-        except (sqlite3.IntegrityError, UnicodeEncodeError) as error:
-            raise RowRefused(f"{self._path} refused a row: {error}") from error
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            kind, mend = _MENDS.get(code, (StoreError, "nothing was changed"))
-            raise kind(f"{self._path}: {error}; {mend}") from error
-
-
-_MENDS: dict[int, tuple[type[StoreError], str]] = {
-    sqlite3.SQLITE_BUSY: (StoreBusy, "another program writes to it: end that first"),
-    sqlite3.SQLITE_FULL: (StoreError, "nothing was changed: free some space and try again"),
-    sqlite3.SQLITE_READONLY: (StoreError, "make the file and its folder writable"),
-    sqlite3.SQLITE_CANTOPEN: (StoreError, "make the file and its folder readable and writable"),
-    sqlite3.SQLITE_NOTADB: (ForeignFile, "name another file"),
-    sqlite3.SQLITE_CORRUPT: (StoreError, "restore it from a copy"),
-}
 
 _engines: weakref.WeakSet[Sqlite] = weakref.WeakSet()
 _inherited: list[Connection] = []
