@@ -4,16 +4,21 @@ A job lives in the store; a worker runs it; the api answers for it.
 """
 
 from jobq.errors import (
+    DataError,
     ForeignFile,
     IdempotencyConflict,
     InvalidInput,
     JobqError,
+    LabError,
     LeaseLost,
     NotStrictJson,
     SchemaTooNew,
+    SettingsInvalid,
     StoreBusy,
     StoreError,
     UnknownJob,
+    UnsafeFilesystem,
+    WaitTimedOut,
 )
 from jobq.handlers import Context, Registry, handler
 from jobq.job import Attempt, Event, EventName, Job, Outcome, Stats, Status
@@ -24,6 +29,7 @@ from jobq.worker import Worker
 __all__ = [
     "Attempt",
     "Context",
+    "DataError",
     "Enqueued",
     "Event",
     "EventName",
@@ -32,18 +38,22 @@ __all__ = [
     "InvalidInput",
     "Job",
     "JobqError",
+    "LabError",
     "LeaseLost",
     "NotStrictJson",
     "Outcome",
     "Registry",
     "RetryPolicy",
     "SchemaTooNew",
+    "SettingsInvalid",
     "Stats",
     "Status",
     "Store",
     "StoreBusy",
     "StoreError",
     "UnknownJob",
+    "UnsafeFilesystem",
+    "WaitTimedOut",
     "Worker",
     "handler",
     "open_store",

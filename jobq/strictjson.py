@@ -9,6 +9,7 @@ size, depth and characters; these are the limits, in one place.
 import json
 import math
 import reprlib
+from collections.abc import Iterator
 from typing import Any
 
 from jobq.errors import InvalidInput, NotStrictJson
@@ -24,7 +25,7 @@ def encode(value: Any, what: str, *, max_bytes: int = MAX_BYTES) -> str:
 
     `what` is how the message calls the value: "payload", "result".
     """
-    _check(value, what, depth=0)
+    _check(value, what, 0, iter(range(max_bytes)))
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return _check_size(text, what, max_bytes, "bytes of JSON")
 
@@ -83,8 +84,14 @@ def _check_characters(value: str, what: str) -> str:
     return value
 
 
-def _check(value: Any, path: str, depth: int) -> None:
-    """Walk the value; exact types only, so that nothing is silently turned into something else."""
+def _check(value: Any, path: str, depth: int, bytes_left: Iterator[int]) -> None:
+    """Walk the value; exact types only, so that nothing is silently turned into something else.
+
+    Each part takes a byte of JSON at the least, so a small value that holds its parts many times
+    over is given up before it is written out.
+    """
+    if next(bytes_left, None) is None:
+        raise NotStrictJson(f"{path[:MAX_NAME]} and what is before it are over the limit of bytes")
     if depth > MAX_DEPTH:
         raise NotStrictJson(f"{path[:40]}… is nested more than {MAX_DEPTH} deep: flatten it")
     kind = type(value)
@@ -95,10 +102,10 @@ def _check(value: Any, path: str, depth: int) -> None:
                     f"{path} has the key {reprlib.repr(key)}: JSON keys are strings"
                 )
             _check_characters(key, f"a key of {path}")
-            _check(item, f"{path}.{key[:MAX_NAME]}", depth + 1)
+            _check(item, f"{path}.{key[:MAX_NAME]}", depth + 1, bytes_left)
     elif kind is list:
         for index, item in enumerate(value):
-            _check(item, f"{path}[{index}]", depth + 1)
+            _check(item, f"{path}[{index}]", depth + 1, bytes_left)
     else:
         _check_scalar(value, path)
 

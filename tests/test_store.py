@@ -825,6 +825,15 @@ def test_g10_the_next_claim_after_the_lease_takes_the_job(store: Store, clock: "
     assert [event.name for event in store.events(job.id)][2:] == ["crashed", "claimed"]
 
 
+def test_g10_any_number_of_delayed_jobs_is_woken_in_order(store: Store, clock: "Clock") -> None:
+    """When 2,500 come due at once, the next claim still takes the first of all of them."""
+    first = store.enqueue("nap", {}, run_after=clock.now + 60, priority=1).job
+    for _ in range(2_499):
+        store.enqueue("nap", {}, run_after=clock.now + 30)
+    clock.move(60)
+    assert take(store).id == first.id
+
+
 def test_g10_any_number_of_spent_jobs_hides_no_runnable_one(store: Store, clock: "Clock") -> None:
     """One claim gets past 150 jobs whose last attempt crashed to the one that can still run."""
     for _ in range(150):

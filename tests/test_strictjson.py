@@ -139,3 +139,12 @@ def nested(depth: int) -> Any:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def test_a_small_value_that_unfolds_without_end_is_given_up() -> None:
+    """Lists that hold one list twice, 60 times over, have 2^60 parts: refused, and soon."""
+    value: Any = []
+    for _ in range(60):
+        value = [value, value]
+    with pytest.raises(NotStrictJson, match="over the limit of bytes"):
+        encode(value, "payload")

@@ -120,8 +120,9 @@ class Store:
     def claim(self, worker: str, lease_seconds: float = 30.0) -> Job | None:
         """Take the most urgent, then oldest runnable job for this worker; None if there is none.
 
-        Leases that ran out are closed first, as crashed attempts (G2, G4, G10). The claimed job
-        is this worker's until its lease runs out; heartbeat extends it.
+        Leases that ran out are closed first, as crashed attempts (G2, G4, G10); many of them in
+        several transactions, so that a heartbeat need not wait for all. The claimed job is this
+        worker's until its lease runs out; heartbeat extends it.
         """
         strictjson.check_name(worker, "worker")
         check_seconds(lease_seconds, "lease_seconds", least=0.001)
@@ -131,11 +132,8 @@ class Store:
         while True:
             with self._engine.write() as tx:
                 now = self._now(tx)
-                closed = moves.close_expired(tx, now)
-                tx.run("wake_delayed", now=now)
-                job = moves.take_first(tx, worker, now, lease_seconds)
-            if job is not None or closed < moves.SWEEP:
-                return job
+                if moves.make_ready(tx, now):
+                    return moves.take_first(tx, worker, now, lease_seconds)
 
     def heartbeat(self, job: Job, lease_seconds: float = 30.0) -> Job:
         """Extend the lease to `lease_seconds` from now and return the job as it is.
@@ -240,6 +238,7 @@ class Store:
 
     def wait(self, mark: int, seconds: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Wait until something is due or has changed since `mark`, but at most `seconds`."""
+        check_seconds(seconds, "seconds", least=0)
         now, due = self._next_due()
         if due is not None:
             seconds = min(seconds, max(0.0, due - now))
@@ -261,7 +260,7 @@ class Store:
 
     def _end(self, job: Job, decide: Callable[[float], Ending]) -> Job:
         with self._engine.write() as tx:
-            if job.status is not Status.RUNNING:  # never claimed: no lease that could be lost
+            if job.status != Status.RUNNING:  # never claimed: no lease that could be lost
                 raise moves.lease_lost(tx, job)
             now = self._now(tx)
             row = moves.end(tx, Lease(job.id, job.token, job.worker), decide(now), now)

@@ -12,7 +12,7 @@ from jobq.store.endings import Ending, after_crash
 from jobq.store.engine import Row, RowRefused, Transaction
 from jobq.store.rows import UnreadableJob, readable, to_job
 
-SWEEP = 100  # expired leases that one transaction closes at the most
+SWEEP, WAKE = 100, 1_000  # jobs that one transaction moves at the most, so that others get on
 
 
 class Lease(NamedTuple):
@@ -49,11 +49,13 @@ def log(
     )
 
 
-def close_expired(tx: Transaction, now: float) -> int:
-    """Close attempts whose lease ran out, SWEEP at the most, and return how many.
+def make_ready(tx: Transaction, now: float) -> bool:
+    """Put what has become runnable into the order of runnable jobs; False if there is more.
 
-    Each job is queued again, or failed if that was its last attempt (G4).
+    Attempts whose lease ran out are closed: their jobs are queued again, or failed if that was
+    the last attempt (G4). Delayed jobs whose time has come are woken.
     """
+    woken = tx.run("wake_delayed", now=now, limit=WAKE)
     expired = tx.all("expired", now=now, limit=SWEEP)
     for row in expired:
         try:
@@ -61,7 +63,7 @@ def close_expired(tx: Transaction, now: float) -> int:
                 end(tx, Lease(row["id"], row["token"], row["worker"]), after_crash(row), now)
         except RowRefused as error:
             set_aside(tx, row, now, f"this job's lease ran out and cannot be closed: {error}")
-    return len(expired)
+    return len(expired) < SWEEP and woken < WAKE
 
 
 def end(tx: Transaction, lease: Lease, ending: Ending, now: float) -> Row | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobq.checks import check_seconds
 from jobq.errors import InvalidInput, SchemaTooNew, StoreBusy, StoreError
 from jobq.store.connection import STATEMENTS, Connection, Synchronous
 from jobq.store.sqlitefile import APPLICATION_ID, check_file, foreign
@@ -38,6 +39,7 @@ def open_sqlite(
         )
     if synchronous not in {"FULL", "NORMAL"}:
         raise InvalidInput(f"synchronous is {synchronous!r}: use 'FULL' or 'NORMAL'")
+    check_seconds(busy_seconds, "busy_seconds", least=0)
     check_file(path)
     engine = Sqlite(path, synchronous, busy_seconds)
     try:

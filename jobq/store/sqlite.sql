@@ -100,8 +100,10 @@ ORDER BY locked_until LIMIT :limit;
 
 -- name: wake_delayed
 -- Once their time has come, delayed jobs stand in the one order of all runnable jobs.
-UPDATE jobs INDEXED BY jobs_delayed SET ready = 1
-WHERE status = 'queued' AND ready = 0 AND run_after <= :now;
+UPDATE jobs SET ready = 1
+WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_delayed
+              WHERE status = 'queued' AND ready = 0 AND run_after <= :now
+              ORDER BY run_after LIMIT :limit);
 
 -- name: claim
 -- One statement finds the first runnable job and takes it: nothing can come between (G1).

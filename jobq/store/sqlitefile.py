@@ -1,7 +1,5 @@
 """What a file must be before SQLite is let at it."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -11,9 +9,9 @@ from jobq.errors import ForeignFile, InvalidInput, StoreError, UnsafeFilesystem
 APPLICATION_ID = 0x6A6F6271  # "jobq": in the header of each of our files
 # fmt: off
 NETWORK = frozenset({
-    "9p", "afpfs", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gfs2",
-    "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs3", "nfs4", "ocfs2", "smb", "smb2", "smb3",
-    "smbfs", "webdav",
+    "9p", "afpfs", "afs", "beegfs", "ceph", "cifs", "fuse.davfs2", "fuse.glusterfs", "fuse.rclone",
+    "fuse.s3fs", "fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs3",
+    "nfs4", "ocfs2", "prl_fs", "smb", "smb2", "smb3", "smbfs", "vboxsf", "webdav",
 })
 # fmt: on
 
@@ -30,7 +28,6 @@ def check_file(path: Path) -> None:
     if not path.parent.is_dir():
         raise StoreError(f"the folder {path.parent} does not exist: make it, or choose another")
     _refuse_network_filesystem(path)
-    _refuse_foreign(path)
 
 
 def _refuse_network_filesystem(path: Path) -> None:
@@ -53,23 +50,6 @@ def _refuse_network_filesystem(path: Path) -> None:
             f"{path} lies on {holding}, a network file system ({mounts[holding]}), where a "
             "write-ahead log can be corrupted: use a local disk, or PostgreSQL for many machines"
         )
-
-
-def _refuse_foreign(path: Path) -> None:
-    """Raise ForeignFile for the file of another program before any byte of it is changed."""
-    wal = path.with_name(path.name + "-wal")
-    if not path.is_file() or not path.stat().st_size or wal.exists():
-        return  # a file with a log beside it is looked at later, together with its log
-    # By SQLite itself: opening and closing the file in another way drops the locks that this
-    # process has on it (sqlite.org/howtocorrupt.html, section 2.2).
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as file:
-        try:
-            owner = file.execute("PRAGMA application_id").fetchone()[0]
-            tables = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise foreign(path) from error
-    if tables and owner != APPLICATION_ID:
-        raise foreign(path)
 
 
 def foreign(path: Path) -> ForeignFile:
