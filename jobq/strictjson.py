@@ -46,7 +46,7 @@ def differing_fields(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def check_name(value: Any, what: str) -> str:
-    """Return a key, kind or worker name; raise InvalidInput if empty, too long or unprintable."""
+    """Return a key, kind or worker name; raise InvalidInput if it is empty, too long or no text."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidInput(
             f"{what} is {reprlib.repr(value)}: use 1 to {MAX_NAME} characters, not all blank"

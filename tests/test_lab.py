@@ -127,8 +127,9 @@ def test_a_worker_may_exit_by_itself(lab: Lab) -> None:
     assert lab.job(job).status is Status.DONE
     assert lab.story().splitlines()[-1] == "w1 exited (exit code 0)"
     with pytest.raises(LabError, match="w1 is not running any more"):
-        lab.stop(w1)
-    lab.kill(w1)  # a cell that kills may be run again: nothing new has happened
+        lab.pause(w1)
+    lab.kill(w1)  # a cell that kills or stops may be run again: nothing new has happened
+    lab.stop(w1)
     assert lab.story().splitlines()[-1] == "w1 exited (exit code 0)"
 
 

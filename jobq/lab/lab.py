@@ -108,9 +108,10 @@ class Lab:
         return api
 
     def kill(self, process: Process) -> None:
-        """End a process as `kill -9` does, and wait until it is gone."""
-        process.kill()
-        self._note(process, Deed.KILLED, "SIGKILL")
+        """End a process as `kill -9` does, and wait until it is gone; one that is gone stays so."""
+        if process.ending is None:
+            process.kill()
+            self._note(process, Deed.KILLED, "SIGKILL")
 
     def pause(self, process: Process) -> None:
         """Stop a process in its tracks, but not in the middle of a write: none could write then."""
@@ -129,9 +130,10 @@ class Lab:
         self._note(process, Deed.CONTINUED, "SIGCONT", before)
 
     def stop(self, process: Process, seconds: float = 30.0) -> None:
-        """Ask a process to end (SIGTERM), and wait until it has."""
-        process.stop(seconds)
-        self._note(process, Deed.STOPPED, "SIGTERM")
+        """Ask a process to end (SIGTERM), and wait until it has; one that is gone stays so."""
+        if process.ending is None:
+            process.stop(seconds)
+            self._note(process, Deed.STOPPED, "SIGTERM")
 
     def wait_for_exit(self, process: Process, seconds: float = 30.0) -> None:
         """Wait until a process has ended by itself."""
