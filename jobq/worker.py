@@ -5,6 +5,7 @@ run out; what it had recorded stays. What it writes late is refused by the store
 """
 
 import itertools
+import logging
 import os
 import sys
 import threading
@@ -22,6 +23,8 @@ from jobq.outcomes import Decision, Fail, Finish, Release
 from jobq.signals import Signals
 from jobq.store import Store
 from jobq.strictjson import check_name
+
+log = logging.getLogger(__name__)
 
 TROUBLE = (StoreError, OSError)  # of the store's; may pass
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two tries while the store is in trouble
@@ -119,7 +122,9 @@ class Worker:
         context = Context(job=job, attempt=job.attempts, worker=self.name)
         try:
             result = self._signals.call(lambda: handler(job.payload, context))
-        except BaseException as error:  # noqa: BLE001 - SystemExit ends an attempt, not a worker
+        except BaseException as error:  # SystemExit ends an attempt, not a worker
+            # For whoever writes a handler; the store and the lesson's lines keep the text alone.
+            log.debug("%s: the handler raised", job.id[:8], exc_info=error)
             return outcomes.after_raise(error, interrupted=self._signals.interrupted)
         return Finish(result)
 

@@ -464,6 +464,22 @@ def test_worker_runs_until_idle_with_handlers_of_its_own(
     assert json.loads(printed("show", job_id, "--json"))["job"]["result"] == "hello Ann"
 
 
+def test_traceback_shows_where_a_handler_raised(
+    process: Callable[..., subprocess.Popen[str]],
+) -> None:
+    """Whoever writes a handler sees the line; the worker's own lines stay as they are."""
+    Path("tasks.py").write_text(
+        "import jobq\n@jobq.handler('trip')\ndef trip(payload, context):\n    1 / 0\n"
+    )
+    for words, shown in (["--traceback"], True), ([], False):
+        printed("enqueue", "trip", "--any-kind", "--max-attempts", "1")
+        worker = process(*words, "worker", "--import", "tasks", "--until-idle")
+        output, errors = worker.communicate(timeout=PATIENCE)
+        assert "ZeroDivisionError: division by zero\n" in output
+        assert "Traceback" not in output
+        assert ('tasks.py", line 4, in trip' in errors) is shown
+
+
 @unix_only
 def test_ctrl_c_ends_the_server(process: Callable[..., subprocess.Popen[str]]) -> None:
     """The server answers, Ctrl-C ends it with code 130, and its port is free again."""

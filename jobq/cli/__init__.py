@@ -5,6 +5,7 @@ Exit codes: 0 it is done, 1 it could not be done, 2 it was asked for wrongly, 13
 """
 
 import io
+import logging
 import os
 import sys
 from importlib.metadata import version
@@ -86,10 +87,15 @@ def _jobq(
         ),
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Where an error came from: for those who mend jobq.")
+        bool,
+        typer.Option(
+            "--traceback", help="Where an error came from: jobq's own, or a handler's in a worker."
+        ),
     ] = False,
 ) -> None:
-    pass
+    if traceback:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("jobq").setLevel(logging.DEBUG)
 
 
 def main() -> None:

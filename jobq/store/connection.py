@@ -115,6 +115,6 @@ _MENDS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_FULL: (StoreError, "nothing was changed: free some space and try again"),
     sqlite3.SQLITE_READONLY: (StoreError, "make the file and its folder writable"),
     sqlite3.SQLITE_CANTOPEN: (StoreError, "make the file and its folder readable and writable"),
-    sqlite3.SQLITE_NOTADB: (ForeignFile, "name another file"),
+    sqlite3.SQLITE_NOTADB: (ForeignFile, "so it is not a jobq store: name another file"),
     sqlite3.SQLITE_CORRUPT: (StoreError, "restore it from a copy"),
 }
