@@ -19,6 +19,7 @@ from jobq.errors import LeaseLost, NotStrictJson, StoreError
 from jobq.handlers import Context, Registry, builtin
 from jobq.heartbeat import Heartbeat
 from jobq.job import Job, Status
+from jobq.oneline import one_line
 from jobq.outcomes import Decision, Fail, Finish, Release
 from jobq.signals import Signals
 from jobq.store import Store
@@ -188,12 +189,7 @@ class Worker:
 
     def _tell(self, text: str) -> None:
         with suppress(Exception):  # a log that nobody can write to must not stop the work
-            self._say(f"{self.name} {_one_line(text)}")
-
-
-def _one_line(text: str) -> str:
-    """Return the text with line breaks and what else does not print as escapes."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+            self._say(f"{self.name} {one_line(text)}")
 
 
 _starts = itertools.count(1)

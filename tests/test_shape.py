@@ -34,6 +34,7 @@ LEVELS = {
     "checks": 0,
     "errors": 0,
     "job": 0,
+    "oneline": 0,
     "owned": 0,
     "retry": 0,
     "settings": 0,

@@ -5,17 +5,14 @@ from typing import Any
 
 import typer
 
+from jobq.oneline import one_line
+
 WIDTH = 80  # columns of a terminal that nobody widened
-
-
-def printable(text: str) -> str:
-    """Return the text on one line, with what does not print as escapes."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def fitting(text: str) -> str:
     """Return the text as a line that the terminal does not break; `…` stands for the rest."""
-    line = printable(text)
+    line = one_line(text)
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from jobq.job import Event, EventName, Status
+from jobq.oneline import one_line
 
 ERROR_LENGTH = 100  # characters of an error that a line shows
 
@@ -108,6 +109,5 @@ def _later(event: Event, *, in_seconds: bool) -> str:
 
 def _short(error: str | None) -> str:
     """Return an error as one line of bounded length that cannot command a terminal."""
-    words = " ".join((error or "no reason given").split())
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
+    text = one_line(" ".join((error or "no reason given").split()))
     return text if len(text) <= ERROR_LENGTH else f"{text[: ERROR_LENGTH - 1]}…"
