@@ -56,6 +56,15 @@ def test_listening_does_not_drop_the_lock(tmp_path: Path) -> None:
     other.close()
 
 
+@linux
+def test_a_bell_that_cannot_be_rung_spoils_no_commit() -> None:
+    """/dev/full refuses every byte, as a full disk may: what was committed stays acknowledged."""
+    lock = FairLock(Path("/dev/full"))
+    assert lock.acquire(0)
+    lock.ring()
+    lock.close()
+
+
 def test_without_a_bell_looking_has_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system has none left, a wait is short, so that the caller soon looks again."""
     monkeypatch.setattr(doorbell, "_listen", lambda _: None)

@@ -104,6 +104,7 @@ def test_the_others_can_write_while_a_worker_is_paused(lab: Lab) -> None:
         lab.pause(w1)
         lab.enqueue("noop", {}, run_after=lab.store.now() + 1_000)
         lab.resume(w1)
+    assert lab.store.stats().counts[Status.QUEUED] == 20
 
 
 @posix
@@ -195,7 +196,8 @@ def test_a_notebooks_stop_button_ends_no_worker(lab: Lab) -> None:
     w1.wait_until_started()
     os.kill(w1.pid, signal.SIGINT)
     job = lab.enqueue("noop", {})
-    lab.wait_for(job, "done")
+    assert lab.wait_for(job, "done").attempts == 1
+    assert w1.ending is None
     w1.kill()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from jobq.checks import check_seconds
-from jobq.cli.lines import fitting, print_json
+from jobq.cli.lines import ID_SHOWN, fitting, print_json
 from jobq.cli.options import (
     AnyKind,
     AsJson,
@@ -31,7 +31,6 @@ from jobq.job import Job, Status
 from jobq.settings import load_settings
 
 COLUMNS = "{:8}  {:9}  {:>8}  {:>6}  {}"
-ID_SHOWN = 8  # characters of an id, as in the worker's log
 
 
 def enqueue(  # noqa: PLR0913 - each is an option of the command

@@ -7,6 +7,7 @@ import typer
 
 from jobq.oneline import one_line
 
+ID_SHOWN = 8  # characters of an id, as in the worker's log
 WIDTH = 80  # columns of a terminal that nobody widened
 
 

@@ -8,17 +8,16 @@ from dataclasses import asdict
 
 import typer
 
-from jobq.cli.lines import WIDTH, fitting, print_json
+from jobq.cli.lines import ID_SHOWN, WIDTH, fitting, print_json
 from jobq.cli.options import AsJson, Id, Url
 from jobq.cli.stores import existing_store
 from jobq.errors import InvalidInput, UnknownJob
 from jobq.job import Event, Job, Status
 from jobq.settings import load_settings
-from jobq.store import Store
+from jobq.store import LONGEST_LOG, Store
 
-ID_LEAST, ID_SHOWN = 4, 8  # characters of an id, as for git's commits
+ID_LEAST = 4  # characters of an id, as for git's commits
 MANY = 10  # ids that an error names
-LONGEST_LOG = 1_000_000  # as much as a store gives at once
 HANG = " " * 11  # the width of a time in the story
 
 

@@ -17,10 +17,9 @@ from jobq.lab.programs import ApiProcess, WorkerProcess
 from jobq.lab.story import Deed, Mark, sentence, tell
 from jobq.lab.timeline import Timeline, build
 from jobq.lab.waiting import wait_until
-from jobq.store import Store, open_store
+from jobq.store import LONGEST_LOG, Store, open_store
 from jobq.store.fairlock import FairLock
 
-EVERY_EVENT = 1_000_000  # the most that a store gives at once
 ENDS = frozenset({Deed.KILLED, Deed.STOPPED, Deed.EXITED})
 WRITE_SECONDS = 10.0  # for a write that is under way to end
 
@@ -181,7 +180,7 @@ class Lab:
         wanted = EventName(name)
 
         def found() -> list[Event]:
-            events = self.store.events(job.id, limit=EVERY_EVENT)
+            events = self.store.events(job.id, limit=LONGEST_LOG)
             of_name = [event for event in events if event.name is wanted]
             if len(of_name) < count and events[-1].status.final:
                 raise LabError(f"{job} is {events[-1].status}, with {len(of_name)} events {wanted}")
@@ -252,7 +251,7 @@ class Lab:
 
     def _happenings(self, job: LabJob | None) -> tuple[list[Event], list[Mark]]:
         """Return the events and marks; of one job, those of its workers while it was not final."""
-        events = list(self.store.events(limit=EVERY_EVENT))
+        events = list(self.store.events(limit=LONGEST_LOG))
         for event in events:
             self._names.job(event.job_id)  # so that the numbers follow the log
         if job is None:

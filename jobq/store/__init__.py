@@ -26,7 +26,7 @@ from jobq.store.requests import Request
 from jobq.store.rows import to_attempt, to_event, to_job
 from jobq.store.sqlite import open_sqlite
 
-__all__ = ["Enqueued", "Store", "open_store"]
+__all__ = ["LONGEST_LOG", "Enqueued", "Store", "open_store"]
 
 Jobs = list[Job]  # Store.list shadows the built-in name inside the class
 

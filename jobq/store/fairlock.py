@@ -9,6 +9,7 @@ that dies. Where there is no `flock` (Windows), SQLite's own waiting has to do.
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 if sys.platform != "win32":
@@ -40,9 +41,13 @@ class FairLock:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def ring(self) -> None:
-        """Tell those who listen to the file, while holding the lock, that something was written."""
+        """Tell those who listen to the file, while holding the lock, that something was written.
+
+        What was written is committed: a bell that cannot be rung costs a glance, and no error.
+        """
         if self._file is not None:
-            os.pwrite(self._file, b"!", 0)
+            with suppress(OSError):
+                os.pwrite(self._file, b"!", 0)
 
     def close(self) -> None:
         """Close the file, and with it the lock if it is held."""

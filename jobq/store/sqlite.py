@@ -23,7 +23,7 @@ from jobq.store.sqlitefile import APPLICATION_ID, check_file, foreign
 
 SCHEMA_VERSION = 1
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING came with 3.35
-RETRY_SECONDS = 0.003
+RETRY_SECONDS = 0.003  # between two tries to switch the mode while somebody reads
 
 
 def open_sqlite(
