@@ -77,11 +77,7 @@ class Process:
         """Stop the process in its tracks (SIGSTOP), and wait until it stands still."""
         process = self._running()
         process.suspend()
-        wait_until(
-            lambda: process.status() == psutil.STATUS_STOPPED,
-            f"{self.name} to stand still",
-            GONE_SECONDS,
-        )
+        wait_until(lambda: _stands_still(process), f"{self.name} to stand still", GONE_SECONDS)
 
     def resume(self) -> None:
         """Let a paused process go on where it was (SIGCONT)."""
@@ -123,6 +119,17 @@ class Process:
     def _close_pipe(self) -> None:
         if self._child.stdin:
             self._child.stdin.close()
+
+
+def _stands_still(child: psutil.Process) -> bool:
+    """Whether every thread of a child has stopped.
+
+    The state that `ps` shows is the main thread's, and another one may be about to take a lock.
+    The kernel tells the parent when the last one has stopped.
+    """
+    if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+        return bool(child.status() == psutil.STATUS_STOPPED)
+    return os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 @contextmanager
