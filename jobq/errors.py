@@ -4,8 +4,17 @@ JobqError
 ├── InvalidInput          what came in breaks a rule (also a ValueError)
 │   └── NotStrictJson     a payload, result or error text that JSON cannot carry exactly
 ├── UnknownJob            no job has this id (also a LookupError)
+├── WrongStatus           an operator asked for what the job's status does not allow
 ├── IdempotencyConflict   the key was used before, for another request
 ├── LeaseLost             a worker wrote to a job that is no longer its own
+├── WriteFailed           what was to be committed with a result could not be written
+├── Retry                 raised by a handler: try again, after a wait of its own choice
+├── Permanent             raised by a handler: another attempt could not succeed
+├── Cancelled             raised by a handler, or by its Context: the job is to be cancelled
+├── ClientError           the API gave no answer that a client could use
+│   ├── ServerRefused     it declined, and says why
+│   ├── ServerUnreachable it did not answer in time
+│   └── JobUnfinished     the job was not final in time
 ├── SettingsInvalid       one or more settings break a rule; all are named at once
 ├── DataError             the sales data is missing or malformed
 ├── StoreError            the database cannot be used as it is
@@ -19,11 +28,23 @@ JobqError
 Each message names the value, the rule and the mend.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class JobqError(Exception):
     """The base of every error that jobq raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel between processes: the ordinary way would call __init__ with the message."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[JobqError], args: tuple[Any, ...], state: dict[str, Any]) -> JobqError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidInput(JobqError, ValueError):
@@ -40,6 +61,15 @@ class UnknownJob(JobqError, LookupError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"no job has the id {job_id!r}; `jobq list` shows those there are")
         self.job_id = job_id
+
+
+class WrongStatus(JobqError):
+    """What was asked for is not possible for a job of this status; nothing was changed."""
+
+    def __init__(self, job_id: str, status: str, rule: str) -> None:
+        super().__init__(f"job {job_id} is {status}: {rule}")
+        self.job_id = job_id
+        self.status = status
 
 
 class IdempotencyConflict(JobqError):
@@ -63,6 +93,69 @@ class LeaseLost(JobqError):
         self.job_id = job_id
         self.token = token
         self.why = why
+
+
+class WriteFailed(JobqError):
+    """A write that was to be committed together with a result raised; nothing was changed."""
+
+
+class Retry(JobqError):
+    """Raised by a handler that wants another attempt, `after` seconds from now.
+
+    The attempt counts like any that failed, so that no job is tried for ever. Without `after` the
+    retry policy says how long to wait.
+    """
+
+    def __init__(
+        self, why: str = "the handler asked for another attempt", *, after: float | None = None
+    ) -> None:
+        super().__init__(why)
+        if after is not None and (type(after) not in {int, float} or not 0 <= after < math.inf):
+            raise InvalidInput(f"after is {after!r}: use a number of seconds of at least 0")
+        self.after = after
+
+
+class Permanent(JobqError):
+    """Raised by a handler when another attempt could not succeed: the job is failed at once."""
+
+
+class Cancelled(JobqError):
+    """Raised by a handler that stops because the job is to be cancelled."""
+
+
+class ClientError(JobqError):
+    """The API gave no answer that a client could use."""
+
+
+class ServerRefused(ClientError):
+    """The API declined a request. `problem` is its document (RFC 9457), `type` what to compare."""
+
+    def __init__(self, request: str, status: int, problem: Mapping[str, Any]) -> None:
+        self.status = status
+        self.problem = dict(problem)
+        self.type = str(problem.get("type", "about:blank"))
+        self.detail = str(problem.get("detail", ""))
+        title = str(problem.get("title", "no problem document"))
+        super().__init__(f"{request}: {status} {title}: {self.detail}")
+
+
+class ServerUnreachable(ClientError):
+    """The API did not answer in time, though it was asked again and again."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(f"{url} gives no answer ({why}): is `jobq serve` running there?")
+
+
+class JobUnfinished(ClientError):
+    """A job was not final in time; it goes on all the same."""
+
+    def __init__(self, job_id: str, status: str, seconds: float) -> None:
+        super().__init__(
+            f"job {job_id} is still {status} after {seconds:g} s: wait longer, or see that a "
+            "worker runs (`jobq worker`)"
+        )
+        self.job_id = job_id
+        self.status = status
 
 
 class SettingsInvalid(JobqError):

@@ -1,4 +1,4 @@
-"""What workers can do: handlers by kind of job, and the kinds that come with jobq.
+"""What workers can do: handlers by kind of job.
 
 A handler is a function of the job's payload and a Context. What it returns is the job's result;
 what it raises ends the attempt. It may run more than once for one job (a worker can die after the
@@ -6,28 +6,18 @@ work and before it says so), so running it twice must do no harm.
 """
 
 import reprlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from jobq import sales
+from jobq.checks import check_seconds
+from jobq.context import Context
 from jobq.errors import InvalidInput
-from jobq.job import Job
+from jobq.retry import RetryPolicy
 from jobq.strictjson import check_name
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a handler is told beside its payload."""
-
-    job: Job
-    attempt: int  # the first is 1
-    worker: str
-
 
 Handler = Callable[[dict[str, Any], Context], Any]
 
@@ -35,47 +25,85 @@ H = TypeVar("H", bound=Handler)
 M = TypeVar("M", bound=BaseModel)
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the jobs of a kind are run.
+
+    `payload` is the model that payloads must fit; the API refuses others at the door. `retry` is
+    the wait after a failure, for jobs without a policy of their own; None leaves it to the store.
+    `isolate` has the handler run in a process of its own, and so has a `timeout_seconds`, after
+    which an attempt is ended, whatever it does.
+    """
+
+    name: str
+    function: Handler
+    payload: type[BaseModel] | None = None
+    retry: RetryPolicy | None = None
+    timeout_seconds: float | None = None
+    isolate: bool = False
+
+    @property
+    def isolated(self) -> bool:
+        """Whether the handler must have a process of its own: only a process can be ended."""
+        return self.isolate or self.timeout_seconds is not None
+
+
 class Registry:
     """Handlers by kind."""
 
     def __init__(self) -> None:
-        self._handlers: dict[str, Handler] = {}
+        self._kinds: dict[str, Kind] = {}
 
     def __repr__(self) -> str:
         return f"Registry({', '.join(self.kinds())})"
 
-    def register(self, kind: str, function: Handler) -> None:
-        """Let `function` handle jobs of that kind.
+    def register(self, kind: str, function: Handler, **how: Any) -> None:
+        """Let `function` handle jobs of that kind; `how` is what else a Kind has.
 
         A function defined anew under its old name takes the old one's place, so that a cell of a
-        notebook can be run again. Raises InvalidInput if the kind has another handler or is no
-        proper name.
+        notebook can be run again. Raises InvalidInput if the kind has another handler, and for
+        what breaks a rule.
         """
-        check_name(kind, "kind")
-        present = self._handlers.get(kind, function)
-        if present is not function and not _same_definition(present, function):
+        new = Kind(kind, function, **how)
+        _check(new)
+        present = self._kinds.get(kind)
+        if present and not _same_definition(present.function, function):
             raise InvalidInput(
-                f"kind {kind!r} is handled by {_name(present)} and cannot be handled by "
+                f"kind {kind!r} is handled by {_name(present.function)} and cannot be handled by "
                 f"{_name(function)} too: give one of them another kind"
             )
-        self._handlers[kind] = function
+        self._kinds[kind] = new
 
-    def handler(self, kind: str) -> Callable[[H], H]:
+    def handler(self, kind: str, **how: Any) -> Callable[[H], H]:
         """Return a decorator that registers a function for that kind and leaves it as it is."""
 
         def register(function: H) -> H:
-            self.register(kind, function)
+            self.register(kind, function, **how)
             return function
 
         return register
 
-    def get(self, kind: str) -> Handler | None:
-        """Return the handler of that kind, or None if there is none."""
-        return self._handlers.get(kind)
+    def get(self, kind: str) -> Kind | None:
+        """Return the kind, or None if it has no handler."""
+        return self._kinds.get(kind)
 
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds that have a handler, sorted."""
-        return tuple(sorted(self._handlers))
+        return tuple(sorted(self._kinds))
+
+
+def _check(kind: Kind) -> None:
+    """Raise InvalidInput unless jobs of the kind can be run: later it would stop a worker."""
+    check_name(kind.name, "kind")
+    if not callable(kind.function):
+        raise InvalidInput(f"the handler of kind {kind.name!r} is {kind.function!r}: no function")
+    if kind.timeout_seconds is not None:
+        check_seconds(kind.timeout_seconds, "timeout_seconds", least=0.001)
+    if not isinstance(kind.retry, RetryPolicy | None):
+        raise InvalidInput(f"retry is {kind.retry!r}: use a RetryPolicy")
+    model: Any = kind.payload
+    if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise InvalidInput(f"payload is {model!r}: use a pydantic model, a class")
 
 
 def _name(function: Handler) -> str:
@@ -86,6 +114,8 @@ def _name(function: Handler) -> str:
 
 def _same_definition(one: Handler, other: Handler) -> bool:
     """Whether both are the function of one `def` at the top of one module, run twice."""
+    if one is other:
+        return True
     functions = isinstance(one, FunctionType) and isinstance(other, FunctionType)
     # Lambdas share the name <lambda>, and functions made in a function share …<locals>….
     return functions and _name(one) == _name(other) and "<" not in _name(one)
@@ -94,65 +124,25 @@ def _same_definition(one: Handler, other: Handler) -> bool:
 builtin = Registry()
 
 
-def handler(kind: str) -> Callable[[H], H]:
+def handler(
+    kind: str,
+    *,
+    payload: type[BaseModel] | None = None,
+    retry: RetryPolicy | None = None,
+    timeout_seconds: float | None = None,
+    isolate: bool = False,
+) -> Callable[[H], H]:
     """Return a decorator that makes a function the handler of that kind in every worker.
 
-    A worker knows the handlers of the modules that its process has imported.
+    A worker knows the handlers of the modules that its process has imported. The options are
+    those of `Kind`.
     """
-    return builtin.handler(kind)
+    return builtin.handler(
+        kind, payload=payload, retry=retry, timeout_seconds=timeout_seconds, isolate=isolate
+    )
 
 
-class _Payload(BaseModel):
-    """A payload is taken as it is: no text for numbers, no field that nobody reads."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class _SalesReport(_Payload):
-    year: int = Field(ge=2000, le=2100)
-    fail_times: int = Field(0, ge=0)
-    slow_seconds: float = Field(1.0, ge=0, le=86_400)
-
-
-class _Nap(_Payload):
-    seconds: float = Field(ge=0, le=86_400)
-
-
-@handler("sales_report")
-def sales_report(
-    payload: dict[str, Any], context: Context, *, sleep: Callable[[float], object] = time.sleep
-) -> dict[str, Any]:
-    """Return the sales report of a year (jobq.sales), with the worker's name as `by`.
-
-    Payload: `year`, 2000 to 2100; `fail_times`, how many attempts fail first (default 0);
-    `slow_seconds`, how long the work is made to take (default 1).
-    """
-    wanted = _read(_SalesReport, payload)
-    if context.attempt <= wanted.fail_times:
-        raise RuntimeError(f"upstream timeout (simulated, attempt {context.attempt})")
-    sleep(wanted.slow_seconds)
-    report = sales.report(wanted.year)
-    head = {"year": wanted.year, "total_cents": report["total_cents"], "by": context.worker}
-    return head | report
-
-
-@handler("nap")
-def nap(
-    payload: dict[str, Any], _: Context, *, sleep: Callable[[float], object] = time.sleep
-) -> dict[str, Any]:
-    """Sleep for the payload's `seconds`, and say so."""
-    seconds = _read(_Nap, payload).seconds
-    sleep(seconds)
-    return {"slept_seconds": seconds}
-
-
-@handler("noop")
-def noop(_payload: dict[str, Any], _context: Context) -> dict[str, Any]:
-    """Do nothing, whatever the payload."""
-    return {}
-
-
-def _read(model: type[M], payload: dict[str, Any]) -> M:
+def read(model: type[M], payload: dict[str, Any]) -> M:
     """Return the payload as `model`, or raise InvalidInput that names every fault in it."""
     try:
         return model.model_validate(payload)

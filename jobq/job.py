@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from jobq.retry import RetryPolicy
+
 
 class Status(StrEnum):
     """Where a job stands."""
@@ -44,21 +46,42 @@ class EventName(StrEnum):
     FAILED = "failed"
     CRASHED = "crashed"
     RELEASED = "released"
+    CANCEL_REQUESTED = "cancel_requested"  # while it runs: its worker is told
+    CANCELLED = "cancelled"
+    RETRIED = "retried"  # by an operator: its attempts begin anew
     REJECTED = "rejected"  # a row that could not be claimed, put out of the way
 
 
 # The state machine: what each event may turn a job from, and into. The SQL guards the left side
 # (status and token are part of every update); the tests replay event logs against this table.
-MOVES: dict[EventName, tuple[Status | None, frozenset[Status]]] = {
-    EventName.ENQUEUED: (None, frozenset({Status.QUEUED})),
-    EventName.CLAIMED: (Status.QUEUED, frozenset({Status.RUNNING})),
-    EventName.HEARTBEAT: (Status.RUNNING, frozenset({Status.RUNNING})),
-    EventName.DONE: (Status.RUNNING, frozenset({Status.DONE})),
-    EventName.FAILED: (Status.RUNNING, frozenset({Status.QUEUED, Status.FAILED})),
-    EventName.CRASHED: (Status.RUNNING, frozenset({Status.QUEUED, Status.FAILED})),
-    EventName.RELEASED: (Status.RUNNING, frozenset({Status.QUEUED})),
-    EventName.REJECTED: (Status.QUEUED, frozenset({Status.FAILED})),
+# An attempt that did not succeed leads to `cancelled` if that was asked for meanwhile.
+_STOPPED = frozenset({Status.QUEUED, Status.FAILED, Status.CANCELLED})
+_ACTIVE = frozenset({Status.QUEUED, Status.RUNNING})
+MOVES: dict[EventName, tuple[frozenset[Status | None], frozenset[Status]]] = {
+    EventName.ENQUEUED: (frozenset({None}), frozenset({Status.QUEUED})),
+    EventName.CLAIMED: (frozenset({Status.QUEUED}), frozenset({Status.RUNNING})),
+    EventName.HEARTBEAT: (frozenset({Status.RUNNING}), frozenset({Status.RUNNING})),
+    EventName.DONE: (frozenset({Status.RUNNING}), frozenset({Status.DONE})),
+    EventName.FAILED: (frozenset({Status.RUNNING}), _STOPPED),
+    EventName.CRASHED: (frozenset({Status.RUNNING}), _STOPPED),
+    EventName.RELEASED: (frozenset({Status.RUNNING}), _STOPPED),
+    EventName.CANCEL_REQUESTED: (frozenset({Status.RUNNING}), frozenset({Status.RUNNING})),
+    EventName.CANCELLED: (_ACTIVE, frozenset({Status.CANCELLED})),
+    EventName.RETRIED: (
+        frozenset({Status.FAILED, Status.CANCELLED}),
+        frozenset({Status.QUEUED}),
+    ),
+    EventName.REJECTED: (frozenset({Status.QUEUED}), frozenset({Status.FAILED})),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the work has come, as its handler tells."""
+
+    done: float
+    total: float | None = None  # None where nobody knows
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +104,11 @@ class Job:
     created_at: float
     worker: str | None = None  # who holds the lease
     locked_until: float | None = None  # when the lease runs out
+    started_at: float | None = None  # of the last attempt
     finished_at: float | None = None
+    cancel_requested: bool = False  # while it runs: no other attempt follows this one
+    progress: Progress | None = None  # the last that was told, whatever became of its attempt
+    retry: RetryPolicy | None = field(default=None, repr=False)  # the job's own, if it has one
     idempotency_key: str | None = field(default=None, repr=False)
     result: Any = field(default=None, repr=False)
     error: str | None = None  # of the last attempt that failed; kept when a later one succeeds
@@ -116,6 +143,7 @@ class Event:
     locked_until: float | None  # when the lease runs out, while there is one
     run_after: float | None  # earliest next attempt, while the job is queued; 0 means at once
     error: str | None
+    progress: Progress | None = None  # of a heartbeat that carried one
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +152,5 @@ class Stats:
 
     counts: dict[Status, int]  # every status has its number
     oldest_waiting_seconds: float | None  # age of the oldest queued job; None without one
+    kinds: dict[str, dict[Status, int]]  # the same counts for each kind there is
+    finished_last_minute: int  # jobs that became done, failed or cancelled in the last 60 s

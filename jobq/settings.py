@@ -7,24 +7,39 @@ capitals; the lease is read from LEASE_SECONDS too, and JOBQ_LEASE_SECONDS comes
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AliasChoices,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
     EnvSettingsSource,
+    NoDecode,
     SettingsConfigDict,
 )
 
 from jobq.errors import SettingsInvalid
 from jobq.retry import RetryPolicy
+from jobq.strictjson import MAX_BYTES
 
 PREFIX = "JOBQ_"
 UNPREFIXED = {"lease_seconds": ["LEASE_SECONDS"]}  # further names
 NO_SETTINGS: tuple[str, ...] = ()  # names with the prefix that something else reads
 YEAR = 31_536_000  # in seconds
+BEATS_PER_LEASE = 3  # at the least: a late heartbeat or two do not lose a job
+UNSET = {  # what holds where nothing is given
+    "heartbeat_seconds": "a third of the lease",
+    "token": "none",
+    "allowed_hosts": "none",
+}
+HIDDEN = "(hidden)"
 
 # A description is the rule in words; `load_settings` puts it into the message.
 Text = Annotated[str, Field(min_length=1, description="some text")]
@@ -72,12 +87,42 @@ class Settings(BaseSettings):
     synchronous: Literal["FULL", "NORMAL"] = Field("FULL", description="FULL or NORMAL")
     host: Text = "127.0.0.1"
     port: int = Field(8718, ge=1, le=65_535, description="a port from 1 to 65,535")
+    token: str | None = Field(
+        None,
+        pattern=r"^[!-~]{16,}$",
+        repr=False,  # a secret: shown nowhere
+        description="at least 16 printable ASCII characters without a blank",
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="names of hosts with commas between them"
+    )
+    keep_keys_seconds: Wait = 604_800.0  # a week
+    max_body_bytes: int = Field(
+        64_000,
+        ge=100,
+        le=100_000_000,
+        description="a whole number of bytes from 100 to 100,000,000",
+    )
 
     lease_seconds: Seconds = Field(
         30.0, validation_alias=AliasChoices(*_variables("lease_seconds"))
     )
+    heartbeat_seconds: float | None = Field(
+        None,
+        ge=0.001,
+        allow_inf_nan=False,
+        description=f"a number of seconds from 0.001 to a third of {PREFIX}LEASE_SECONDS, so that "
+        f"a lease lasts at least {BEATS_PER_LEASE} heartbeats",
+    )
     grace_seconds: Seconds = 30.0
     poll_seconds: Seconds = 1.0
+    isolate: bool = Field(default=False, description="true or false")
+    max_payload_bytes: int = Field(
+        MAX_BYTES,
+        ge=100,
+        le=100_000_000,
+        description="a whole number of bytes from 100 to 100,000,000",
+    )
 
     max_attempts: int = Field(
         3, ge=1, le=1_000_000, description="a whole number from 1 to 1,000,000"
@@ -101,6 +146,24 @@ class Settings(BaseSettings):
         if cap < info.data.get("retry_base", cap):
             raise ValueError("the cap is below the base")
         return cap
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _with_commas_between(cls, hosts: Any) -> Any:
+        """Take the text of a variable apart; a program may give a tuple."""
+        if not isinstance(hosts, str):
+            return hosts
+        return tuple(host.strip() for host in hosts.split(",") if host.strip())
+
+    @field_validator("heartbeat_seconds")
+    @classmethod
+    def _several_in_a_lease(cls, beat: float | None, info: ValidationInfo) -> float | None:
+        """Hold it against the lease; a lease that is no number has its own fault."""
+        lease = info.data.get("lease_seconds")
+        # 3 x 0.1 is a little more than 0.3.
+        if beat and lease and BEATS_PER_LEASE * beat > lease * (1 + 1e-9):
+            raise ValueError("a lease is shorter than three heartbeats")
+        return beat
 
     def retry_policy(self) -> RetryPolicy:
         """Return the four retry settings as one value."""
@@ -131,6 +194,29 @@ def load_settings(**overrides: Any) -> Settings:
     if faults:
         raise SettingsInvalid("\n".join(faults))
     return settings
+
+
+class Origin(NamedTuple):
+    """A setting, and where its value came from."""
+
+    name: str
+    variable: str  # that gave the value; where none did, the one that would
+    source: str  # environment, .env, default
+    value: Any  # HIDDEN for a secret that is set
+
+
+def origins() -> list[Origin]:
+    """Return every setting as it holds without options. Raises SettingsInvalid."""
+    settings = load_settings()
+    (_, in_environment), (_, in_file) = _places()
+    found = []
+    for field in Settings.model_fields:
+        variables, value = _variables(field), getattr(settings, field)
+        sources = (("environment", in_environment), (".env", in_file), ("default", variables))
+        source, variable = next((s, v) for s, names in sources for v in variables if v in names)
+        shown = HIDDEN if value is not None and _is_secret(field) else value
+        found.append(Origin(field, variable, source, shown))
+    return found
 
 
 def _places() -> Places:
@@ -166,4 +252,10 @@ def _fault(error: ErrorDetails, given: dict[str, Any], places: Places) -> str:
     written = [n + place for place, names in places for n in variables if n in names]
     name = field if field in given else [*written, variables[0]][0]
     about = Settings.model_fields[field]
-    return f"{name} is {error['input']!r}: use {about.description}; the default is {about.default}"
+    value = HIDDEN if _is_secret(field) else repr(error["input"])
+    default = UNSET.get(field, about.default)
+    return f"{name} is {value}: use {about.description}; the default is {default}"
+
+
+def _is_secret(field: str) -> bool:
+    return not Settings.model_fields[field].repr

@@ -115,6 +115,22 @@ class Signals:
         else:
             signal.pthread_kill(self._hold.thread, POKE)
 
+    @contextmanager
+    def sheltered(self) -> Iterator[None]:
+        """Let no signal raise in what a handler has the worker do, such as a write to the store.
+
+        What came meanwhile raises at the end.
+        """
+        if self._hold is None or self._hold.thread != threading.get_ident():
+            yield  # signals raise in the main thread alone
+            return
+        exposed, self._exposed = self._exposed, False
+        try:
+            yield
+        finally:
+            self._exposed = exposed
+            self._interrupt_if_due()
+
     def listen(self) -> None:
         """Take note of signals that the main thread has not come to; for another thread.
 

@@ -8,27 +8,30 @@ import itertools
 import logging
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 
 from jobq import outcomes
+from jobq.attendant import Attendant
 from jobq.checks import check_seconds
-from jobq.errors import LeaseLost, NotStrictJson, StoreError
-from jobq.handlers import Context, Registry, builtin
+from jobq.context import Context
+from jobq.errors import InvalidInput, StoreError
+from jobq.handlers import Kind, Registry
 from jobq.heartbeat import Heartbeat
+from jobq.isolate import Isolated
 from jobq.job import Job, Status
+from jobq.kinds import builtin
 from jobq.oneline import one_line
-from jobq.outcomes import Decision, Fail, Finish, Release
+from jobq.outcomes import Decision, Release, Stop
+from jobq.recording import TROUBLE, Recorder
 from jobq.signals import Signals
 from jobq.store import Store
 from jobq.strictjson import check_name
 
 log = logging.getLogger(__name__)
 
-TROUBLE = (StoreError, OSError)  # of the store's; may pass
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two tries while the store is in trouble
+BEATS_PER_LEASE = 3  # at the least, so that two in a row may fail
 
 
 def print_line(text: str) -> None:
@@ -41,19 +44,24 @@ def print_line(text: str) -> None:
 class Worker:
     """Runs the jobs of a store, one at a time.
 
-    `lease_seconds` is how long a job stays this worker's without a heartbeat; there are three in
-    that time. `grace_seconds` is how long the current job may go on after the first SIGTERM or
-    SIGINT, `poll_seconds` the longest wait between two looks for a job. `say` is given each line
-    of the worker's log. Raises InvalidInput for a value that breaks a rule.
+    `lease_seconds` is how long a job stays this worker's without a heartbeat, `heartbeat_seconds`
+    the time between two of these, at most and by default a third of it. `isolate` names the kinds
+    whose handlers run in a process of their own (True: all), beside those that always do; see
+    jobq.isolate for what that survives. `grace_seconds` is how long the current job may go on
+    after the first SIGTERM or SIGINT, `poll_seconds` the longest wait between two looks for a job.
+    `say` is given each line of the worker's log. Raises InvalidInput for a value that breaks a
+    rule.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is named at the call
         self,
         store: Store,
         *,
         handlers: Registry = builtin,
         name: str | None = None,
         lease_seconds: float = 30.0,
+        heartbeat_seconds: float | None = None,
+        isolate: bool | Collection[str] = False,
         grace_seconds: float = 30.0,
         poll_seconds: float = 1.0,
         say: Callable[[str], None] = print_line,
@@ -64,8 +72,16 @@ class Worker:
         self._store = store
         self._handlers = handlers
         self._say = say
-        self._heartbeat = Heartbeat(store, self._signals, self._lease_seconds, self._complain)
-        self._pause = 0.0  # until the next try, while the store is in trouble
+        self._isolate = _chosen(isolate)
+        self._isolated: Isolated | None = None  # made for the first job that needs it
+        self._recorder = Recorder(store, self._tell, lambda: self._heartbeat.lease_end)
+        self._heartbeat = Heartbeat(
+            store,
+            self._signals,
+            self._lease_seconds,
+            _interval(self._lease_seconds, heartbeat_seconds),
+            self._recorder.complain,
+        )
         self.name = _unused_name(store) if name is None else check_name(name, "name")
 
     def __repr__(self) -> str:
@@ -78,7 +94,7 @@ class Worker:
         end. A second one, or the end of the grace time, interrupts it and gives it back; if its
         handler does not end within a second, the whole process ends, with exit code 0.
         """
-        with self._signals.watched(), self._heartbeat.alive(self._abandon):
+        with self._signals.watched(), self._heartbeat.alive(self._abandon), self._isolation():
             self._tell("started")
             while not self._signals.stopping:
                 try:
@@ -87,9 +103,9 @@ class Worker:
                         if until_idle and self._all_final(mark):
                             break
                         self._store.wait(mark, self._poll_seconds, lambda: self._signals.stopping)
-                    self._pause = 0.0
+                    self._recorder.all_is_well()
                 except TROUBLE as error:
-                    self._wait_out(error)
+                    self._recorder.wait_out(error)
             self._tell("stopped cleanly")
 
     def run_one(self) -> Job | None:
@@ -98,7 +114,11 @@ class Worker:
         SIGTERM and SIGINT are held back until the job has ended, and then do what they do in the
         calling program; a second one gives the job back. Raises StoreError.
         """
-        with self._signals.watched(pass_on=True), self._heartbeat.alive(abandon=lambda _: None):
+        with (
+            self._signals.watched(pass_on=True),
+            self._heartbeat.alive(abandon=lambda _: None),
+            self._isolation(),
+        ):
             return None if self._signals.stopping else self._run_next()
 
     def stop(self) -> None:
@@ -111,62 +131,64 @@ class Worker:
         if job is None:
             return None
         self._tell(f"took {job.id[:8]} attempt {job.attempts}")
-        with self._heartbeat.beating(job, claimed_at):
-            decision = self._carry_out(job)
-        return self._record(job, decision)
+        kind = self._handlers.get(job.kind)
+        if kind is None:
+            decision = outcomes.without_handler(job.kind, self._handlers.kinds())
+            return self._recorder.record(job, decision)
+        isolated = self._is_isolated(kind)
+        with self._heartbeat.beating(job, claimed_at, isolated=isolated):
+            decision = self._run_isolated(kind, job) if isolated else self._run_here(kind, job)
+        return self._recorder.record(job, decision, kind.retry)
 
-    def _carry_out(self, job: Job) -> Decision:
-        """Run the handler; every way out of it is an end of the attempt."""
-        handler = self._handlers.get(job.kind)
-        if handler is None:
-            return outcomes.without_handler(job.kind, self._handlers.kinds())
-        context = Context(job=job, attempt=job.attempts, worker=self.name)
+    def _run_here(self, kind: Kind, job: Job) -> Decision:
+        """Run the handler in this process; every way out of it is an end of the attempt."""
+        context = Context(job, job.attempts, self.name, self._attendant(job))
         try:
-            result = self._signals.call(lambda: handler(job.payload, context))
+            result = self._signals.call(lambda: kind.function(job.payload, context))
         except BaseException as error:  # SystemExit ends an attempt, not a worker
             # For whoever writes a handler; the store and the lesson's lines keep the text alone.
             log.debug("%s: the handler raised", job.id[:8], exc_info=error)
-            return outcomes.after_raise(error, interrupted=self._signals.interrupted)
-        return Finish(result)
+            stop = Stop.RELEASE if self._signals.interrupted else None
+            return outcomes.after_raise(error, stop=stop, cancelled=self._heartbeat.cancelled)
+        return outcomes.after_return(result, context.writes, cancelled=self._heartbeat.cancelled)
 
-    def _record(self, job: Job, decision: Decision) -> Job:
-        """Write how the attempt ended, again and again until the lease runs out.
+    def _run_isolated(self, kind: Kind, job: Job) -> Decision:
+        """Run the handler in a process of its own."""
+        try:
+            if self._isolated is None:
+                self._isolated = Isolated(self.name)
+            return self._isolated.run(kind, job, self._attendant(job), self._must_stop)
+        except Exception as error:  # noqa: BLE001 - a system out of processes, or of files
+            return outcomes.after_raise(error, stop=None, cancelled=False)
 
-        Return the job as it is then, or as it was when that was not to be.
-        """
-        while True:
-            try:
-                return self._write(job, decision)
-            except LeaseLost as error:
-                self._tell(f"lost {job.id[:8]}: {error.why}")
-                return job
-            except TROUBLE as error:
-                if time.monotonic() >= self._heartbeat.lease_end:
-                    self._tell(f"lost {job.id[:8]}: its lease ran out, and still {error}")
-                    return job
-                self._wait_out(error)
+    def _attendant(self, job: Job) -> Attendant:
+        return Attendant(self._store, self._signals, self._heartbeat, job)
 
-    def _write(self, job: Job, decision: Decision) -> Job:
-        match decision:
-            case Finish(result):
-                try:
-                    after = self._store.finish(job, result)
-                except NotStrictJson as error:
-                    return self._write(job, Fail(str(error)))
-                self._tell(f"finished {job.id[:8]}")
-            case Fail(error, final):
-                after = self._store.fail(job, error, final=final)
-                self._tell(f"failed {job.id[:8]}: {error}")
-            case Release():
-                after = self._store.release(job)
-                self._tell(f"released {job.id[:8]}")
-        self._pause = 0.0
-        return after
+    def _must_stop(self) -> Stop | None:
+        """Say whether an isolated handler has to end before its work does, and why."""
+        if self._heartbeat.lost:
+            return Stop.LOST
+        if time.monotonic() >= self._signals.deadline:
+            return Stop.RELEASE
+        return Stop.CANCEL if self._heartbeat.cancelled else None
+
+    def _is_isolated(self, kind: Kind) -> bool:
+        return kind.isolated or self._isolate is True or kind.name in (self._isolate or ())
+
+    @contextmanager
+    def _isolation(self) -> Iterator[None]:
+        """See to it that no process of a handler outlives this."""
+        try:
+            yield
+        finally:
+            if self._isolated is not None:
+                self._isolated.close()
+                self._isolated = None
 
     def _abandon(self, job: Job) -> None:
         """Give the job back although its handler goes on, and end the handler with the process."""
         try:
-            self._record(job, Release())
+            self._recorder.record(job, Release())
             self._tell("stopped cleanly")
         finally:
             os._exit(0)
@@ -175,17 +197,6 @@ class Worker:
         """Whether no job is queued or running; a job may not change between the two looks."""
         waiting = (self._store.list(status=s, limit=1) for s in (Status.QUEUED, Status.RUNNING))
         return not any(waiting) and self._store.change_mark() == mark
-
-    def _wait_out(self, error: Exception) -> None:
-        self._complain(error)
-        threading.Event().wait(self._pause)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
-
-    def _complain(self, error: Exception) -> None:
-        """Say that the store is in trouble, once until it works again."""
-        if not self._pause:
-            self._pause = FIRST_PAUSE
-            self._tell(f"cannot use the store: {error}; trying again")
 
     def _tell(self, text: str) -> None:
         with suppress(Exception):  # a log that nobody can write to must not stop the work
@@ -207,3 +218,25 @@ def _unused_name(store: Store) -> str:
         leased = {job.worker for job in store.list(status=Status.RUNNING, limit=1_000)}
     starts = (f"worker-{os.getpid()}" + (f"-{n}" if n > 1 else "") for n in _starts)
     return next(name for name in starts if name not in leased)
+
+
+def _interval(lease_seconds: float, heartbeat_seconds: float | None) -> float:
+    """Return the seconds between two heartbeats. Raises InvalidInput."""
+    if heartbeat_seconds is None:
+        return lease_seconds / BEATS_PER_LEASE
+    check_seconds(heartbeat_seconds, "heartbeat_seconds", least=0.001)
+    if heartbeat_seconds * BEATS_PER_LEASE > lease_seconds * (1 + 1e-9):  # 3 x 0.1 is over 0.3
+        raise InvalidInput(
+            f"heartbeat_seconds is {heartbeat_seconds:g}, with a lease of {lease_seconds:g} s: use "
+            "at most a third of the lease, which then outlasts two heartbeats that fail"
+        )
+    return heartbeat_seconds
+
+
+def _chosen(isolate: bool | Collection[str]) -> bool | frozenset[str]:
+    """Return which kinds are to be isolated. Raises InvalidInput."""
+    if isinstance(isolate, bool):
+        return isolate
+    if isinstance(isolate, str) or not isinstance(isolate, Collection):
+        raise InvalidInput(f"isolate is {isolate!r}: use True, False or a list of kinds")
+    return frozenset(check_name(kind, "isolate") for kind in isolate)

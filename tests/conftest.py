@@ -1,17 +1,27 @@
 """What the tests share: a clock to set, a new store on every engine, and real processes."""
 
 import itertools
+import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Literal
 
+import httpx
 import pytest
+import uvicorn
+from fastapi import FastAPI
 from hypothesis import settings
+from starlette.types import Receive, Scope, Send
 
-from jobq import Event, EventName, Outcome, Status, Store, open_store
+from jobq import Event, EventName, Job, Outcome, Status, Store, open_store
+from jobq.api import create_app, problems
 from jobq.job import MOVES
 from jobq.lab.story import Deed, Mark
 
@@ -169,15 +179,23 @@ def live(url: str, opened: Callable[..., Store]) -> Store:
 
 @pytest.fixture
 def assert_consistent() -> Callable[[Store], None]:
-    """Hold jobs, attempts and the event log of a store of up to 1,000 jobs against each other."""
+    """Hold jobs, attempts and the event log of a store against each other."""
 
     def check(store: Store) -> None:
         events = store.events(limit=1_000_000)
         assert [e.seq for e in events] == sorted({e.seq for e in events})
-        for job in store.list(limit=1_000):
+        logs: dict[str, list[Event]] = {}
+        for event in events:
+            logs.setdefault(event.job_id, []).append(event)
+        for job in pages(store):
             attempts = store.attempts(job.id)
-            counted = [a for a in attempts if a.outcome is not Outcome.RELEASED]
-            claims = replay([e for e in events if e.job_id == job.id], job.status)
+            log = logs[job.id]
+            claims = replay(log, job.status)
+            # An operator's retry lets the attempts begin anew.
+            retried = max((e.token for e in log if e.name is EventName.RETRIED), default=0)
+            counted = [
+                a for a in attempts if a.outcome is not Outcome.RELEASED and a.token > retried
+            ]
             assert [a.token for a in attempts] == claims
             assert max(claims, default=0) == job.token
             assert len([a for a in attempts if a.outcome is None]) == (job.status == "running")
@@ -186,13 +204,21 @@ def assert_consistent() -> Callable[[Store], None]:
     return check
 
 
+def pages(store: Store) -> Iterator[Job]:
+    """Give every job of a store, newest first."""
+    page = store.list(limit=1_000)
+    while page:
+        yield from page
+        page = store.list(limit=1_000, before=page[-1].id)
+
+
 def replay(log: list[Event], end: Status) -> list[int]:
     """Replay the log of one job against the table of moves; return the tokens of its claims."""
     status: Status | None = None
     tokens = [0]
     for event in log:
         before, after = MOVES[event.name]
-        assert status == before, f"{event.name} came to a job that was {status}"
+        assert status in before, f"{event.name} came to a job that was {status}"
         assert event.status in after, f"{event.name} made a job {event.status}"
         if event.name is EventName.CLAIMED:
             assert event.token > tokens[-1], "a token did not grow"
@@ -221,3 +247,135 @@ def crash(store: Store, clock: Clock) -> tuple[tuple[Event, ...], list[Mark]]:
     assert second is not None
     store.finish(second, {})
     return store.events(job_id), [mark]
+
+
+# The API, over real sockets.
+
+
+Serving = Callable[..., AbstractContextManager[httpx.Client]]
+Refused = Callable[[httpx.Response, problems.ProblemType], str]
+
+
+@pytest.fixture
+def refused() -> Refused:
+    """Return what holds an answer against the type of its problem and gives the detail."""
+
+    def check(answer: httpx.Response, problem: problems.ProblemType) -> str:
+        assert answer.headers["Content-Type"] == problems.PROBLEM_JSON, answer.text
+        said = answer.json()
+        assert (answer.status_code, said["type"]) == (problem.status, problem.uri), said
+        return str(said["detail"])
+
+    return check
+
+
+@pytest.fixture
+def serving() -> Serving:
+    """Return what serves an app of its own, lifespan included, and gives a client of it."""
+    return served
+
+
+class Stage:
+    """An app that is another one in each test, so that one server does for all of them."""
+
+    app: FastAPI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the app of the test answer."""
+        await self.app(scope, receive, send)
+
+
+@contextmanager
+def served(app: "FastAPI | Stage", address: str = "127.0.0.1") -> Iterator[httpx.Client]:
+    """Serve an app over a real socket on a free port, and give a client of it."""
+    with socket.create_server((address, 0)) as listener:
+        lifespan: Literal["on", "off"] = "off" if isinstance(app, Stage) else "on"
+        server = uvicorn.Server(uvicorn.Config(app, lifespan=lifespan, log_config=None))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            host = "localhost" if address == "127.0.0.1" else address
+            with a_client(listener.getsockname()[1], host) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def a_client(port: int, host: str = "localhost") -> httpx.Client:
+    """Return a client that calls the server by the name that the lesson uses, or another."""
+    return httpx.Client(base_url=f"http://{host}:{port}", trust_env=False, timeout=PATIENCE)
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[tuple[Stage, httpx.Client]]:
+    """Run the server for most of the tests."""
+    app = Stage()
+    with served(app) as client:
+        yield app, client
+
+
+@pytest.fixture
+def serve(stage: tuple[Stage, httpx.Client]) -> Callable[[FastAPI], httpx.Client]:
+    """Return what puts an app on the stage and gives a client of it."""
+
+    def serve_app(app: FastAPI) -> httpx.Client:
+        stage[0].app = app
+        return stage[1]
+
+    return serve_app
+
+
+@pytest.fixture
+def client(serve: Callable[[FastAPI], httpx.Client], store: Store) -> httpx.Client:
+    """Return a client of a server on `store`."""
+    return serve(create_app(store))
+
+
+class Uvicorn:
+    """`uvicorn jobq.api:app` as a real process in a folder, on a free port."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("JOBQ_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "jobq.api:app", "--port", "0"],
+            cwd=folder,
+            env=inherited | environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
+        self._watchdog.start()
+
+    def client(self) -> httpx.Client:
+        """Wait until the server listens, and return a client of it."""
+        assert self.process.stderr is not None
+        said = ""
+        for line in self.process.stderr:
+            said += line
+            if listens := re.search(r"Uvicorn running on \S+:(\d+)", line):
+                return a_client(int(listens[1]))
+        pytest.fail(f"the server ended, or hung for {PATIENCE} s, before it listened: {said}")
+
+    def wait(self) -> str:
+        """Wait for the end of the process and return what it said."""
+        _, said = self.process.communicate()
+        self._watchdog.cancel()
+        return said
+
+
+@pytest.fixture
+def start_uvicorn(tmp_path: Path) -> Iterator[Callable[..., Uvicorn]]:
+    """Start servers in one folder, empty at first; each is ended when the test is over."""
+    servers: list[Uvicorn] = []
+
+    def start(**environment: str) -> Uvicorn:
+        servers.append(Uvicorn(tmp_path, environment))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        if server.process.returncode is None:
+            server.process.terminate()
+            server.wait()

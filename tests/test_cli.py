@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 import typer
@@ -22,7 +23,9 @@ from typer.testing import CliRunner, Result
 
 import jobq
 from jobq.cli import app
+from jobq.handlers import builtin
 from jobq.lab import workspace
+from jobq.settings import Settings
 
 PATIENCE = 60.0  # seconds for a process to answer or to end
 
@@ -30,13 +33,21 @@ unix_only = pytest.mark.skipif(sys.platform == "win32", reason="these signals ar
 
 
 @pytest.fixture(autouse=True)
-def _fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command runs in an empty folder, with no settings and a terminal of 80 columns."""
+def _fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each command runs in an empty folder, with no settings and a terminal of 80 columns.
+
+    What it imports from there is forgotten, and so are the kinds that this registered.
+    """
     for name in [n for n in os.environ if n.startswith("JOBQ_")] + ["LEASE_SECONDS"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "path", sys.path.copy())  # --import adds to it
+    monkeypatch.setattr(builtin, "_kinds", builtin._kinds.copy())
     monkeypatch.chdir(tmp_path)
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def run(*words: str, answer: str | None = None) -> Result:
@@ -122,8 +133,8 @@ def test_commands_are_those_we_know() -> None:
     """A new command is put into the tests, too."""
     names = {" ".join(words) for words in COMMANDS}
     assert names == {
-        *("", "serve", "worker", "enqueue", "show", "list", "lab"),
-        *("demo", "demo crash"),
+        *("", "serve", "worker", "enqueue", "show", "list", "watch", "stats"),
+        *("retry", "cancel", "prune", "settings", "doctor", "demo", "demo crash", "lab"),
     }
 
 
@@ -188,11 +199,72 @@ def test_list_chooses() -> None:
     """`--status`, `--kind` and `--limit` narrow the list down; an empty one is said in words."""
     for _ in range(3):
         printed("enqueue", "noop")
-    printed("enqueue", "nap")
+    printed("enqueue", "nap", '{"seconds": 1}')
     assert len(printed("list", "--kind", "noop", "--limit", "2").splitlines()) == 3
     assert len(printed("list", "--status", "queued").splitlines()) == 5
     assert printed("list", "--status", "failed") == "no such jobs\n"
     assert json.loads(printed("list", "--status", "failed", "--json")) == []
+
+
+def test_list_turns_the_page() -> None:
+    """`--before` gives the jobs older than one; a full page says so, and the last one does not."""
+    ids = [printed("enqueue", "noop").strip() for _ in range(3)][::-1]
+    first = run("list", "--limit", "2")
+    assert first.stderr == f"older ones: the same with --before {ids[1][:8]}\n"
+    rest = run("list", "--limit", "1", "--before", ids[1][:8])
+    assert rest.stdout.splitlines()[1].startswith(ids[2][:8])
+    assert rest.stderr == ""
+    pages = [json.loads(printed("list", "--json", "--before", job_id)) for job_id in ids]
+    assert [[job["id"] for job in page] for page in pages] == [ids[1:], ids[2:], []]
+
+
+def test_list_and_show_tell_how_far_a_job_has_come() -> None:
+    """A job that runs stands there with its worker and the progress that it told last."""
+    with closing(jobq.open_store("jobs.db")) as store:
+        store.enqueue("noop", {})
+        job = store.claim("w1")
+        assert job is not None
+        store.heartbeat(job, 30.0, jobq.Progress(3, 10, "reading\x1b[2J"))
+    assert "noop: w1, 3 of 10 reading\\x1b[2J" in printed("list")
+    assert "progress 3 of 10 reading\\x1b[2J\n" in printed("show", job.id)
+
+
+def test_enqueue_holds_the_payload_against_its_kind() -> None:
+    """Every fault of the payload is named, and no job is made."""
+    result = run("enqueue", "sales_report", '{"year": "2026", "yeer": 2026}')
+    assert result.exit_code == 2
+    assert "year: Input should be a valid integer" in result.stderr
+    assert "yeer: Extra inputs are not permitted" in result.stderr
+    assert not Path("jobs.db").exists()
+
+
+def test_enqueue_knows_the_kinds_of_a_module() -> None:
+    """With `--import` a kind of one's own is known, and its payloads are checked too."""
+    Path("tasks.py").write_text(
+        "import jobq, pydantic\n"
+        "class Letter(pydantic.BaseModel):\n"
+        "    to: str\n"
+        "@jobq.handler('letter', payload=Letter)\n"
+        "def letter(payload, context): pass\n"
+    )
+    letter = ("enqueue", "letter", "--import", "tasks")
+    assert run(*letter, "{}").stderr.endswith("to: Field required\n")
+    assert len(printed(*letter, '{"to": "Ann"}').strip()) == 32
+
+
+def test_a_folder_s_own_modules_are_found_when_asked_for_alone() -> None:
+    """A file of the current folder takes no library's place in a command without `--import`."""
+    Path("rich.py").write_text("raise SystemExit('the wrong one')")
+    printed("enqueue", "noop")
+    assert str(Path.cwd()) not in sys.path
+
+
+def test_a_limit_of_sizes_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JOBQ_MAX_PAYLOAD_BYTES bounds what is enqueued."""
+    monkeypatch.setenv("JOBQ_MAX_PAYLOAD_BYTES", "100")
+    result = run("enqueue", "noop", json.dumps({"text": "x" * 100}))
+    assert result.exit_code == 2
+    assert "over the limit of 100" in result.stderr
 
 
 def test_list_of_an_empty_store_says_what_to_do() -> None:
@@ -201,7 +273,14 @@ def test_list_of_an_empty_store_says_what_to_do() -> None:
     assert "jobq enqueue" in printed("list")
 
 
-@pytest.mark.parametrize("words", [["list"], ["show", "12345678"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"], ["show", "12345678"], ["stats"], ["watch"], ["watch", "12345678"],
+        ["retry", "12345678"], ["retry", "--all"], ["cancel", "12345678"],
+        ["prune", "--older-than", "1d", "--yes"],
+    ],
+)  # fmt: skip
 def test_looking_makes_no_store(words: list[str]) -> None:
     """A look where nothing is leaves nothing there, and says so."""
     result = run(*words)
@@ -261,6 +340,167 @@ def test_show_wants_an_id_that_names_one_job(monkeypatch: pytest.MonkeyPatch) ->
     assert run("show", "000").exit_code == 2
     assert run("show", "0001").exit_code == 1
     assert printed("show", ids[0].hex).startswith(f"job {ids[0].hex}")
+
+
+# ── retry, cancel, prune, stats ──────────────────────────────────────────────────────────────────
+
+
+def end(kind: str, how: str, *, ago: float = 0.0, key: str | None = None) -> str:
+    """Make a job that came to such an end, so many seconds ago, and return its id."""
+    with closing(jobq.open_store("jobs.db", clock=lambda: time.time() - ago)) as store:
+        job = store.enqueue(kind, {}, key, priority=1_000).job
+        claimed = store.claim("w1")
+        assert claimed is not None
+        assert claimed.id == job.id
+        if how == "failed":
+            store.fail(claimed, "no luck", final=True)
+        elif how == "cancelled":
+            store.cancel(job.id)
+            store.confirm_cancel(claimed)
+        elif how == "done":
+            store.finish(claimed, {})
+    return job.id
+
+
+@pytest.mark.parametrize("how", ["failed", "cancelled"])
+def test_retry_queues_a_job_again(how: str) -> None:
+    """A failed or cancelled job is queued, and its attempts start over."""
+    job_id = end("noop", how)
+    assert printed("retry", job_id[:6]) == f"job {job_id[:8]} is queued again\n"
+    (job,) = json.loads(printed("list", "--json"))
+    assert (job["status"], job["attempts"]) == ("queued", 0)
+
+
+def test_retry_all_takes_those_that_are_asked_for() -> None:
+    """Without more it is every failed job; `--status` and `--kind` choose others."""
+    for kind, how in ("noop", "failed"), ("nap", "failed"), ("noop", "cancelled"), ("noop", "done"):
+        end(kind, how)
+    assert printed("retry", "--all", "--kind", "nap") == "1 job queued again\n"
+    assert json.loads(printed("retry", "--all", "--json")) == {"retried": 1}
+    assert printed("retry", "--all") == "0 jobs queued again\n"
+    assert printed("retry", "--all", "--status", "cancelled") == "1 job queued again\n"
+    assert len(json.loads(printed("list", "--status", "queued", "--json"))) == 3
+
+
+def test_cancel_says_what_became_of_the_job() -> None:
+    """A queued job is cancelled at once; of a running one the worker is told."""
+    job_id = printed("enqueue", "noop").strip()
+    assert printed("cancel", job_id[:4]) == f"job {job_id[:8]} is cancelled\n"
+    running = end("noop", "running")
+    told = json.loads(printed("cancel", running, "--json"))["job"]
+    assert (told["status"], told["cancel_requested"]) == ("running", True)
+    assert "the next heartbeat tells w1" in printed("cancel", running)
+    assert "status   running, 1 of 3 attempts, to be cancelled" in printed("show", running)
+
+
+@pytest.mark.parametrize(
+    ("verb", "how", "rule"),
+    [
+        ("cancel", "done", "only a queued or running job can be cancelled"),
+        ("cancel", "failed", "only a queued or running job can be cancelled"),
+        ("retry", "done", "only a failed or cancelled job can be retried"),
+        ("retry", "running", "only a failed or cancelled job can be retried"),
+    ],
+)
+def test_what_the_status_does_not_allow_is_one_line(verb: str, how: str, rule: str) -> None:
+    """Code 1, the status and the rule; nothing is changed."""
+    job_id = end("noop", how)
+    result = run(verb, job_id)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"jobq: job {job_id} is {how}: {rule}\n"
+
+
+def test_prune_deletes_what_is_old_enough() -> None:
+    """Jobs that ended longer ago go, those of another status and younger ones stay."""
+    for how, ago in ("done", 7_200.0), ("failed", 7_200.0), ("done", 60.0):
+        end("noop", how, ago=ago)
+    waiting = printed("enqueue", "noop").strip()
+    assert printed("prune", "--older-than", "2h", "--yes") == "2 jobs deleted\n"
+    answer = printed("prune", "--older-than", "30s", "--status", "failed", "--yes", "--json")
+    assert json.loads(answer) == {"deleted": 0}
+    assert printed("prune", "--older-than", "30 s", "--yes") == "1 job deleted\n"
+    assert [job["id"] for job in json.loads(printed("list", "--json"))] == [waiting]
+
+
+def test_prune_keeps_a_key_as_long_as_was_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JOBQ_KEEP_KEYS_SECONDS is the promise: so long a key gives its job, however old that is."""
+    end("noop", "done", ago=3_600.0, key="k1")
+    prune = ("prune", "--older-than", "30s", "--yes")
+    assert printed(*prune) == "0 jobs deleted\n"
+    monkeypatch.setenv("JOBQ_KEEP_KEYS_SECONDS", "60")
+    assert printed(*prune) == "1 job deleted\n"
+
+
+def test_prune_asks_first() -> None:
+    """The question names the store and the jobs; without a yes nothing is deleted."""
+    end("noop", "done", ago=60.0)
+    prune = ("prune", "--older-than", "30s", "--status", "done")
+    refused = run(*prune, answer="n\n")
+    assert (refused.exit_code, refused.stdout) == (0, " n\n0 jobs deleted\n")
+    assert refused.stderr == (
+        "delete the done jobs in sqlite:///jobs.db that ended over 30s ago? [y/N]:"
+    )
+    unanswered = run(*prune, answer="")
+    assert unanswered.exit_code == 1
+    assert unanswered.stderr.endswith(
+        "\njobq: nobody answers, so nothing was done; --yes says yes\n"
+    )
+    assert run(*prune, answer="y\n").stdout == " y\n1 job deleted\n"
+
+
+def test_stats_counts_by_kind_and_status() -> None:
+    """A line for each kind and one for all, in columns; a kind's name cannot spoil them."""
+    for kind, how in ("noop", "failed"), ("noop", "done"), ("k" * 90, "cancelled"):
+        end(kind, how)
+    end("two\nlines\x1b[2J", "done", ago=3_600.0)
+    printed("enqueue", "nap", '{"seconds": 1}')
+    table, pace = printed("stats").rstrip().split("\n\n")
+    assert [line.split() for line in table.splitlines()] == [
+        ["KIND", "QUEUED", "RUNNING", "DONE", "FAILED", "CANCELLED"],
+        ["k" * 28 + "…", "0", "0", "0", "0", "1"],
+        ["nap", "1", "0", "0", "0", "0"],
+        ["noop", "0", "0", "1", "1", "0"],
+        ["two\\nlines\\x1b[2J", "0", "0", "1", "0", "0"],
+        ["all", "1", "0", "2", "1", "1"],
+    ]
+    assert {len(line) for line in table.splitlines()} == {80}
+    assert re.fullmatch(
+        r"the oldest queued job is \d+ s old; 3 jobs ended in the last minute", pace
+    )
+    counted = json.loads(printed("stats", "--json"))
+    assert counted["kinds"]["noop"]["failed"] == 1
+    assert counted["finished_last_minute"] == 3
+
+
+def test_stats_of_an_empty_store() -> None:
+    """Where there are no jobs every number is nought."""
+    jobq.open_store("jobs.db").close()
+    assert "no job waits; 0 jobs ended in the last minute" in printed("stats")
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_settings_tells_where_each_value_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each setting: its variable, the place and the value."""
+    monkeypatch.setenv("LEASE_SECONDS", "2")
+    Path(".env").write_text("JOBQ_HOST=127.0.0.2\nJOBQ_ISOLATE=yes\n")
+    lines = [line.split(maxsplit=2) for line in printed("settings").splitlines()]
+    assert lines[0] == ["VARIABLE", "FROM", "VALUE"]
+    assert ["LEASE_SECONDS", "environment", "2"] in lines
+    assert ["JOBQ_HOST", ".env", "127.0.0.2"] in lines
+    assert ["JOBQ_ISOLATE", ".env", "true"] in lines
+    assert ["JOBQ_HEARTBEAT_SECONDS", "default", "a third of the lease"] in lines
+    assert len(lines) == len(Settings.model_fields) + 1
+
+
+def test_settings_as_json_has_the_values_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script finds numbers as numbers, and what nobody gave as null."""
+    monkeypatch.setenv("JOBQ_PORT", "8000")
+    told = json.loads(printed("settings", "--json"))
+    assert told["port"] == {"value": 8000, "source": "environment", "variable": "JOBQ_PORT"}
+    assert told["heartbeat_seconds"]["value"] is None
+    assert told.keys() == Settings.model_fields.keys()
 
 
 # ── demo, lab ────────────────────────────────────────────────────────────────────────────────────
@@ -330,6 +570,22 @@ BAD = {
     "worker --import no_such_module": (2, "ModuleNotFoundError"),
     "worker --import bad.broken": (2, "SyntaxError"),
     "serve --port 99999": (2, "port is 99999"),
+    "serve --host 0.0.0.0": (2, "set JOBQ_TOKEN to at least 16"),
+    "serve --host ::": (2, "set JOBQ_TOKEN to at least 16"),
+    "serve --import bad.broken": (2, "SyntaxError"),
+    "enqueue nap {}": (2, "seconds: Field required"),
+    "enqueue noop --import no_such_module": (2, "ModuleNotFoundError"),
+    "worker --isolate-kind fly": (2, "kind 'fly' is none of "),
+    "worker --lease 1 --heartbeat 0.5": (2, "at least 3 heartbeats"),
+    "retry": (2, "the ID of a job, or --all"),
+    "retry 12345678 --all": (2, "the ID of a job, or --all"),
+    "retry 12345678 --kind noop": (2, "leave out the ID"),
+    "retry --all --status done": (2, "use failed, cancelled"),
+    "prune": (2, "Missing option '--older-than'"),
+    "prune --older-than 7": (2, "such as 30s or 7d"),
+    "prune --older-than -7d --yes": (2, "such as 30s or 7d"),
+    "prune --older-than 7d --status running": (2, "use done, failed, cancelled"),
+    "watch 123": (2, "first 4 characters"),
     "enqueue nap {seconds:1}": (2, "(character 2)"),
     "enqueue nap [1]": (2, "payload is a list"),
     'enqueue nap {"seconds":NaN}': (2, "payload.seconds is nan"),
@@ -345,6 +601,12 @@ BAD = {
     "fly": (2, "No such command"),
     "list --sideways": (2, "No such option"),
     # what could not be done
+    "show 12345678": (1, "no job has the id '12345678'"),
+    "watch 12345678": (1, "no job has the id '12345678'"),
+    "retry 12345678": (1, "no job has the id '12345678'"),
+    "cancel 12345678": (1, "no job has the id '12345678'"),
+    "list --before 12345678": (1, "no job has the id '12345678'"),
+    "watch --url sqlite:///bad/foreign.db": (1, "is not a jobq store"),
     "enqueue noop --url sqlite:///none/jobs.db": (1, "the folder none does not exist"),
     "list --url sqlite:///bad": (1, "bad"),
     "list --url sqlite:///bad/notes.txt": (1, "is not a jobq store"),
@@ -353,7 +615,7 @@ BAD = {
     "worker --url bad/newer.db": (1, "schema 99"),
     "serve --url sqlite:///bad/notes.txt --port PORT": (1, "is not a jobq store"),
     "serve --host no-such-host.invalid": (1, "cannot listen on no-such-host.invalid"),
-    "serve --host 203.0.113.1": (1, "cannot listen on 203.0.113.1"),
+    "serve --host 203.0.113.1": (2, "host 203.0.113.1 lets others reach the server"),
 }
 
 
@@ -404,6 +666,14 @@ def test_port_in_use_is_one_line() -> None:
     assert "choose another with" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not Path("jobs.db").exists()
+
+
+def test_an_address_of_another_machine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a token the server would listen there, if it were this machine's."""
+    monkeypatch.setenv("JOBQ_TOKEN", "correct-horse-battery")
+    result = run("serve", "--host", "203.0.113.1")
+    assert result.exit_code == 1
+    assert "cannot listen on 203.0.113.1" in result.stderr
 
 
 def test_a_fault_of_our_own_is_a_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,6 +734,46 @@ def test_worker_runs_until_idle_with_handlers_of_its_own(
     assert json.loads(printed("show", job_id, "--json"))["job"]["result"] == "hello Ann"
 
 
+@pytest.mark.parametrize(
+    ("options", "apart"),
+    [
+        (["--isolate"], {"one", "two"}),
+        (["--isolate-kind", "two"], {"two"}),
+    ],
+)
+def test_worker_isolates_what_it_is_told_to(
+    process: Callable[..., subprocess.Popen[str]], options: list[str], apart: set[str]
+) -> None:
+    """`--isolate` gives each job a process of its own, `--isolate-kind` those of a kind."""
+    Path("tasks.py").write_text(
+        "import os, jobq\n"
+        "@jobq.handler('one')\n"
+        "@jobq.handler('two')\n"
+        "def where(payload, context): return os.getpid()\n"
+    )
+    for kind in ("one", "two"):
+        printed("enqueue", kind, "--import", "tasks")
+    worker = process("worker", "--import", "tasks", "--until-idle", *options)
+    assert worker.communicate(timeout=PATIENCE)[1] == ""
+    jobs = json.loads(printed("list", "--json"))
+    assert {job["status"] for job in jobs} == {"done"}
+    assert {job["kind"] for job in jobs if job["result"] != worker.pid} == apart
+
+
+def test_an_option_is_stronger_than_the_environment(
+    process: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JOBQ_ISOLATE is the default of `--isolate`, and `--no-isolate` overrules it."""
+    monkeypatch.setenv("JOBQ_ISOLATE", "true")
+    Path("tasks.py").write_text(
+        "import os, jobq\n@jobq.handler('pid')\ndef pid(payload, context): return os.getpid()\n"
+    )
+    job_id = printed("enqueue", "pid", "--import", "tasks").strip()
+    worker = process("worker", "--import", "tasks", "--until-idle", "--no-isolate")
+    assert worker.communicate(timeout=PATIENCE)[1] == ""
+    assert json.loads(printed("show", job_id, "--json"))["job"]["result"] == worker.pid
+
+
 def test_traceback_shows_where_a_handler_raised(
     process: Callable[..., subprocess.Popen[str]],
 ) -> None:
@@ -494,10 +804,40 @@ def test_ctrl_c_ends_the_server(process: Callable[..., subprocess.Popen[str]]) -
     socket.create_server(("127.0.0.1", int(port))).close()
 
 
-def test_server_for_others_warns(process: Callable[..., subprocess.Popen[str]]) -> None:
-    """Beyond loopback the server says who can reach it."""
-    server = process("serve", "--host", "0.0.0.0", "--port", free_port())  # noqa: S104 - that is it
+def ask(port: str, path: str, **request: Any) -> tuple[int, Any]:
+    """Return the status and the JSON document of an answer."""
+    address = f"http://127.0.0.1:{port}{path}"
+    answer = httpx.request(request.pop("method", "GET"), address, timeout=PATIENCE, **request)
+    return answer.status_code, answer.json()
+
+
+def test_server_takes_jobs_of_a_module_s_kinds(
+    process: Callable[..., subprocess.Popen[str]],
+) -> None:
+    """With `--import` its POST /jobs knows the module's kinds; without it refuses them."""
+    Path("tasks.py").write_text(
+        "import jobq\n@jobq.handler('greet')\ndef greet(payload, context): pass\n"
+    )
+    for options, status in (["--import", "tasks"], 202), ([], 422):
+        port = free_port()
+        server = process("serve", "--port", port, *options)
+        hear(server, "startup complete", "stderr")
+        job = {"kind": "greet", "payload": {}}
+        assert ask(port, "/jobs", method="POST", json=job)[0] == status
+
+
+def test_server_for_others_warns_and_wants_the_token_of_operators(
+    process: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond loopback the server says who can reach it, and operators have to send the token."""
+    monkeypatch.setenv("JOBQ_TOKEN", "correct-horse-battery")
+    port = free_port()
+    server = process("serve", "--host", "0.0.0.0", "--port", port)  # noqa: S104 - that is it
     assert "whoever can reach this port" in hear(server, "warning", "stderr")
+    hear(server, "startup complete", "stderr")
+    assert ask(port, "/stats")[0] == 401
+    right = {"Authorization": "Bearer correct-horse-battery"}
+    assert ask(port, "/stats", headers=right)[0] == 200
 
 
 @pytest.mark.parametrize("words", [["worker"], ["serve", "--port", "PORT"]])

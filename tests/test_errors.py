@@ -1,6 +1,9 @@
 """jobq.errors: the tree that its docstring draws."""
 
+import math
+import pickle
 import re
+from typing import Any
 
 import pytest
 
@@ -41,3 +44,32 @@ def test_an_error_is_also_the_builtin_one_that_a_caller_may_know(
     """Bad input is also a ValueError and an unknown job a LookupError, as the docstring says."""
     assert issubclass(error, builtin)
     assert f"(also a {builtin.__name__})" in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidInput("no"),
+        errors.UnknownJob("abc"),
+        errors.WrongStatus("abc", "done", "no"),
+        errors.IdempotencyConflict("key", "abc", ["year"]),
+        errors.LeaseLost("abc", 2, "the job is done"),
+        errors.Retry("later", after=2.5),
+        errors.ServerRefused("GET /jobs", 404, {"type": "/problems/unknown-job"}),
+        errors.ServerUnreachable("http://127.0.0.1:8718", "connection refused"),
+        errors.JobUnfinished("abc", "running", 60.0),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_travels_between_processes(error: errors.JobqError) -> None:
+    """What a handler's process raises arrives in its worker's with text and fields."""
+    arrived = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (type(arrived), str(arrived)) == (type(error), str(error))
+    assert vars(arrived) == vars(error)
+
+
+@pytest.mark.parametrize("after", [-1.0, math.inf, math.nan, "soon", True])
+def test_a_retry_after_no_time_is_refused(after: Any) -> None:
+    """A wait is a finite number of seconds; the handler that asks for another learns it."""
+    with pytest.raises(errors.InvalidInput, match=r"after is .*: use a number of seconds"):
+        errors.Retry(after=after)

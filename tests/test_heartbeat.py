@@ -6,8 +6,8 @@ from threading import Event as Flag
 
 import pytest
 
-from jobq import EventName, Job, Status, Store
-from jobq.heartbeat import LAST_SECOND, LOST, Heartbeat
+from jobq import EventName, Job, Progress, Status, Store
+from jobq.heartbeat import LAST_SECOND, PROGRESS_SECONDS, Heartbeat
 from jobq.lab.waiting import wait_until
 from jobq.signals import Interrupted, Signals
 
@@ -54,7 +54,7 @@ def signals() -> Signals:
 @pytest.fixture
 def heartbeat(real: Store, signals: Signals, complaints: list[Exception]) -> Heartbeat:
     """Return the heartbeat of a worker with a short lease."""
-    return Heartbeat(real, signals, LEASE, complaints.append)
+    return Heartbeat(real, signals, LEASE, LEASE / 3, complaints.append)
 
 
 def test_a_lease_is_kept_as_long_as_the_handler_runs(real: Store, heartbeat: Heartbeat) -> None:
@@ -89,7 +89,7 @@ def test_the_same_job_leased_again_to_the_same_worker_is_kept(
     assert again is not None
     with heartbeat.alive(abandon):
         with heartbeat.beating(lost, time.monotonic()):
-            wait_until(lambda: heartbeat._due == LOST, "the first lease to be found lost")
+            wait_until(lambda: heartbeat.lost, "the first lease to be found lost")
         with heartbeat.beating(again, time.monotonic()):
             wait_until(lambda: beats(real, again), "a heartbeat under the second lease")
     assert set(beats(real, again)) == {again.token}
@@ -137,3 +137,104 @@ def test_a_handler_that_does_not_end_is_abandoned(
     ):
         assert abandoned.wait(60)
     assert time.monotonic() >= signals.deadline + LAST_SECOND
+
+
+def test_progress_is_told_soon_and_no_more_often_than_need_be(
+    real: Store, signals: Signals, complaints: list[Exception]
+) -> None:
+    """The first within half a second although the lease is long, of many more only the newest."""
+    slow = Heartbeat(real, signals, HOUR, HOUR / 3, complaints.append)
+    job = claimed(real)
+    began = time.monotonic()
+    with slow.alive(abandon), slow.beating(job, began):
+        while len(beats(real, job)) < 3:
+            slow.report(Progress(time.monotonic() - began))
+            time.sleep(0.001)
+    told = [e.progress.done for e in real.events(job.id) if e.progress is not None]
+    assert len(told) in {3, 4}  # the last one at the end
+    assert all(b - a >= PROGRESS_SECONDS - 0.01 for a, b in zip([0, *told], told[:3], strict=False))
+
+
+def test_the_last_progress_is_told_before_the_end(real: Store, heartbeat: Heartbeat) -> None:
+    """So a next attempt can go on from there, however short this one was."""
+    job = claimed(real)
+    with heartbeat.alive(abandon), heartbeat.beating(job, time.monotonic()):
+        heartbeat.report(Progress(7, 9, "seventh"))
+    after = real.fail(job, "no")
+    assert after.progress == Progress(7, 9, "seventh")
+
+
+def test_the_reply_tells_that_the_job_is_to_be_cancelled(real: Store, heartbeat: Heartbeat) -> None:
+    """And the handler, which may look, is not interrupted."""
+    job = claimed(real)
+    with heartbeat.alive(abandon), heartbeat.beating(job, time.monotonic()):
+        assert not heartbeat.cancelled
+        real.cancel(job.id)
+        wait_until(lambda: heartbeat.cancelled, "the next heartbeat")
+        assert not heartbeat.lost
+    assert real.confirm_cancel(job).status is Status.CANCELLED
+
+
+def test_what_a_thread_of_an_ended_attempt_tells_is_not_the_next_jobs(
+    real: Store, heartbeat: Heartbeat
+) -> None:
+    """A heartbeat keeps one lease at a time, and knows which."""
+    first, second = claimed(real), claimed(real)
+    with heartbeat.alive(abandon):
+        with heartbeat.beating(first, time.monotonic()):
+            assert heartbeat.keeps(first)
+        with heartbeat.beating(second, time.monotonic()):
+            assert not heartbeat.keeps(first)
+            heartbeat.renew(first)
+            assert heartbeat.keeps(second)
+    assert beats(real, first) == []
+
+
+def test_a_heartbeat_that_hangs_does_not_keep_the_handler_going(
+    real: Store,
+    signals: Signals,
+    complaints: list[Exception],
+    url: str,
+    opened: Callable[..., Store],
+) -> None:
+    """The handler is interrupted when the lease runs out, and not when the store answers."""
+    patient = opened(url, busy_seconds=3.0)
+    heartbeat = Heartbeat(patient, signals, LEASE, LEASE / 3, complaints.append)
+    job = claimed(real)
+    claimed_at = time.monotonic()
+    with signals.watched(), heartbeat.alive(abandon), heartbeat.beating(job, claimed_at):
+        with real._engine.write(), pytest.raises(Interrupted):
+            signals.call(lambda: time.sleep(60))
+        assert LEASE <= time.monotonic() - claimed_at < 2.5
+        assert complaints == []  # the beat still waits for its turn
+
+
+def test_a_heartbeat_that_comes_late_is_tried_before_the_job_is_given_up(
+    real: Store, heartbeat: Heartbeat
+) -> None:
+    """A process that stood still may find its job untouched."""
+    job = claimed(real)
+    long_ago = time.monotonic() - 10 * LEASE
+    with heartbeat.alive(abandon), heartbeat.beating(job, long_ago):
+        wait_until(lambda: beats(real, job), "a heartbeat")
+        assert heartbeat.keeps(job)
+    assert real.finish(job, {}).status is Status.DONE
+
+
+def test_a_worker_that_cannot_renew_its_lease_stops_its_handler(
+    real: Store, heartbeat: Heartbeat, signals: Signals
+) -> None:
+    """Once the lease has run out by its own clock, whether or not anybody took the job."""
+    job = claimed(real)
+    claimed_at = time.monotonic()
+    with (
+        real._engine.write(),
+        signals.watched(),
+        heartbeat.alive(abandon),
+        heartbeat.beating(job, claimed_at),
+    ):
+        with pytest.raises(Interrupted):
+            signals.call(lambda: time.sleep(60))
+        assert heartbeat.lost
+    assert time.monotonic() >= claimed_at + LEASE
+    assert real.finish(job, {}).status is Status.DONE  # nobody took it: the store has the last word

@@ -44,9 +44,11 @@ def work():
     os.close(held_open)
     die_with_parent(alive)
     signal.signal(signal.SIGTERM, lambda *_: None)  # one that comes after the end of run
-    Worker(open_store(url), lease_seconds=float(lease), say=say).run()
+    Worker(
+        open_store(url), lease_seconds=float(lease), grace_seconds=float(grace), say=say
+    ).run()
 
-url, lease = sys.argv[1:]
+url, lease, grace = [*sys.argv[1:], "30"][:3]
 end, held_open = os.pipe()
 alive = open(end)
 while line := sys.stdin.readline():
@@ -186,6 +188,40 @@ def test_a_stop_at_any_moment_loses_nothing_and_uses_up_nothing(
         assert live.stats().counts[Status.RUNNING] == 0
     nursery.start()
     wait_until(lambda: not unfinished(live), "the last worker to do the rest")
+    assert_consistent(live)
+    assert_done_once(live, jobs)
+    for job in jobs:
+        *before, last = live.attempts(job.id)
+        assert all(attempt.outcome is Outcome.RELEASED for attempt in before)
+        assert (last.outcome, last.number) == (Outcome.DONE, 1)
+
+
+@pytest.mark.parametrize("seconds", [4.0, pytest.param(60.0, marks=pytest.mark.slow)])
+def test_rolling_deploys_lose_nothing_and_use_up_nothing(
+    live: Store,
+    url: str,
+    start: Callable[..., "Program"],
+    assert_consistent: Callable[[Store], None],
+    seconds: float,
+) -> None:
+    """Every 0.3 s one of three busy workers is told to stop, and replaced; the next may be it.
+
+    Some jobs outlast the grace time: they are given back, and begun again elsewhere.
+    """
+    rng = moments(int(seconds))
+    nursery = Nursery(start(NURSERY, url, "30", "0.2"))
+    workers = [nursery.start() for _ in range(3)]
+    jobs: list[Job] = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        jobs += enqueue_naps(live, 20, rng.choice([0.001, 0.02, 0.04]))
+        jobs += enqueue_naps(live, 1, 0.5)
+        victim = workers.pop(rng.randrange(3))
+        os.kill(victim, signal.SIGTERM)
+        workers.append(nursery.start())
+        assert nursery.wait(victim) == 0
+        time.sleep(0.3)  # between two stops
+    wait_until(lambda: not unfinished(live), "every job to end", seconds=60)
     assert_consistent(live)
     assert_done_once(live, jobs)
     for job in jobs:

@@ -1,6 +1,7 @@
 import pytest
 
-from jobq.oneline import one_line
+from jobq.job import Progress
+from jobq.oneline import in_words, one_line
 
 
 @pytest.mark.parametrize(
@@ -17,3 +18,18 @@ from jobq.oneline import one_line
 def test_what_does_not_print_is_written_as_an_escape(text: str, line: str) -> None:
     """Letters of all scripts stay; control characters are seen and do nothing."""
     assert one_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (Progress(3), "3"),
+        (Progress(3, 10, "reading\nthe orders"), "3 of 10 reading the orders"),
+        (Progress(0.5, 1.25), "0.50 of 1.25"),
+        (Progress(0, 1e300), f"0 of {1e300:.0f}"[:99] + "…"),
+        (Progress(1, None, "\x1b[2J"), r"1 \x1b[2J"),
+    ],
+)
+def test_progress_is_a_line(progress: Progress, words: str) -> None:
+    """Whole numbers are whole, and a message cannot break the line or the terminal."""
+    assert in_words(progress) == words

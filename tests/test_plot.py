@@ -12,7 +12,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.text import Text
 
-from jobq import Event, Outcome
+from jobq import Event, EventName, Outcome
 from jobq.errors import LabError
 from jobq.lab.picture import Picture
 from jobq.lab.plot import LOOKS, plot_recovery, plot_timeline
@@ -42,8 +42,9 @@ def dense() -> Timeline:
     outcomes = [*Outcome, None]
     bars = [bar(f"w{n % 3}", n / 4, n / 4 + 0.2, outcomes[n % 6], n) for n in range(40)]
     bars += [bar("w3", 0.0, 0.0, Outcome.FAILED, 41), bar("w3", 2.0, 2.5, Outcome.CRASHED, 42)]
-    deeds = [Step(3.0 + 1.7 * n, deed, "w3", None) for n, deed in enumerate(Deed)]
-    return Timeline(("w0", "w1", "w2", "w3"), tuple(bars), (), tuple(deeds), 10.0)
+    signs = [Step(3.0 + 1.7 * n, deed, "w3", None) for n, deed in enumerate(Deed)]
+    signs.append(Step(4.0, EventName.CANCEL_REQUESTED, "w4", "J1", 43))
+    return Timeline(("w0", "w1", "w2", "w3", "w4"), tuple(bars), (), tuple(signs), 10.0)
 
 
 def texts(picture: Picture) -> list[Text]:
@@ -69,6 +70,15 @@ def test_the_crash_is_told_in_words(crashed: Timeline) -> None:
         *("J1 attempt 1: crashed", "J1 attempt 2: done", "seconds since the first event"),
         *("attempt: crashed", "attempt: done", "heartbeat", "leased, but nobody works"),
     }
+
+
+def test_only_a_lease_that_ran_out_is_marked_as_one() -> None:
+    """A process that was seen to die ended the attempt itself: no red line stands there."""
+    crash = bar("w1", 0.0, 2.0, Outcome.CRASHED, 1)
+    for ran_out in (True, False):
+        bars = (replace(crash, ran_out=ran_out),)
+        words = {t.get_text() for t in texts(plot_timeline(Timeline(("w1",), bars, (), (), 9.0)))}
+        assert ("the lease runs out" in words) is ran_out
 
 
 @pytest.mark.parametrize("case", ["crash", "dense", "recovery"])

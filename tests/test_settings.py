@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from jobq import RetryPolicy
 from jobq.errors import SettingsInvalid
-from jobq.settings import Settings, load_settings
+from jobq.settings import Settings, load_settings, origins
 
 DAY = "a number of seconds from 0.001 to 86,400 (a day)"
 YEAR = "31,536,000 (a year)"
@@ -36,9 +36,16 @@ def test_without_anything_the_defaults_hold() -> None:
         "synchronous": "FULL",
         "host": "127.0.0.1",
         "port": 8718,
+        "token": None,
+        "allowed_hosts": (),
+        "keep_keys_seconds": 604_800.0,
+        "max_body_bytes": 64_000,
         "lease_seconds": 30.0,
+        "heartbeat_seconds": None,
         "grace_seconds": 30.0,
         "poll_seconds": 1.0,
+        "isolate": False,
+        "max_payload_bytes": 1_000_000,
         "max_attempts": 3,
         "retry_base": 0.5,
         "retry_factor": 2.0,
@@ -55,9 +62,16 @@ def test_every_setting_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch
         "synchronous": "NORMAL",
         "host": "0.0.0.0",  # noqa: S104 - nothing listens here
         "port": 8000,
+        "token": "correct-horse-battery",
+        "allowed_hosts": ("jobs.example.org", "10.0.0.7"),
+        "keep_keys_seconds": 60.0,
+        "max_body_bytes": 1_000,
         "lease_seconds": 2.0,
+        "heartbeat_seconds": 0.5,
         "grace_seconds": 3.0,
         "poll_seconds": 0.5,
+        "isolate": True,
+        "max_payload_bytes": 1_000,
         "max_attempts": 5,
         "retry_base": 0.0,
         "retry_factor": 1.5,
@@ -65,7 +79,8 @@ def test_every_setting_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch
         "retry_jitter": "full",
     }
     for name, value in chosen.items():
-        monkeypatch.setenv(f"JOBQ_{name.upper()}", str(value))
+        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        monkeypatch.setenv(f"JOBQ_{name.upper()}", text)
     settings = load_settings()
     assert settings.model_dump() == chosen
     assert settings.retry_policy() == RetryPolicy(base=0.0, factor=1.5, cap=60.0, jitter="full")
@@ -120,6 +135,11 @@ def test_the_lease_has_the_name_of_the_lesson_too(
         ("JOBQ_RETRY_CAP", "nan", f"a number of seconds from JOBQ_RETRY_BASE to {YEAR}"),
         ("JOBQ_RETRY_JITTER", "some", "none or full"),
         ("JOBQ_SYNCHRONOUS", "off", "FULL or NORMAL"),
+        ("JOBQ_ISOLATE", "maybe", "true or false"),
+        ("JOBQ_KEEP_KEYS_SECONDS", "-1", f"a number of seconds from 0 to {YEAR}"),
+        ("JOBQ_MAX_BODY_BYTES", "99", "a whole number of bytes from 100 to 100,000,000"),
+        *(("JOBQ_MAX_PAYLOAD_BYTES", value, "a whole number of bytes from 100 to 100,000,000")
+          for value in ("99", "1MB", "100000001")),
         ("JOBQ_URL", "", "some text"),
         ("JOBQ_HOST", "", "some text"),
     ],
@@ -139,6 +159,69 @@ def test_a_cap_is_held_against_the_base(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("JOBQ_RETRY_BASE", "4000")
     rule = f"a number of seconds from JOBQ_RETRY_BASE to {YEAR}"
     assert faults() == [f"JOBQ_RETRY_CAP is 3600.0: use {rule}; the default is 3600.0"]
+
+
+HEARTBEAT = (
+    "use a number of seconds from 0.001 to a third of JOBQ_LEASE_SECONDS, so that a lease lasts "
+    "at least 3 heartbeats; the default is a third of the lease"
+)
+
+
+@pytest.mark.parametrize("value", ["10.1", "0", "-1", "nan", "inf", "often", ""])
+def test_a_heartbeat_is_held_against_the_lease(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """A lease that is hardly longer than its heartbeat would be lost while its worker lives."""
+    monkeypatch.setenv("JOBQ_HEARTBEAT_SECONDS", value)
+    assert faults() == [f"JOBQ_HEARTBEAT_SECONDS is {value!r}: {HEARTBEAT}"]
+
+
+@pytest.mark.parametrize(("lease", "beat"), [(30, 10), (0.3, 0.1), (0.6, 0.2), (3, 0.001)])
+def test_a_third_of_the_lease_is_often_enough(lease: float, beat: float) -> None:
+    """Exactly a third is allowed, although floats make three times 0.1 more than 0.3."""
+    settings = load_settings(lease_seconds=lease, heartbeat_seconds=beat)
+    assert settings.heartbeat_seconds == beat
+
+
+def test_a_shorter_lease_makes_the_heartbeat_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two may come from different places; a lease that is none has its own fault alone."""
+    monkeypatch.setenv("JOBQ_HEARTBEAT_SECONDS", "1")
+    assert faults(lease_seconds=2) == [f"JOBQ_HEARTBEAT_SECONDS is '1': {HEARTBEAT}"]
+    assert faults(lease_seconds="x") == [f"lease_seconds is 'x': use {DAY}; the default is 30.0"]
+
+
+@pytest.mark.parametrize("token", ["", "too-short", "all very secret words", "geheimer-schlüssel"])
+def test_a_bad_token_is_told_of_and_not_told(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    """A secret stands in no message, whatever is wrong with it."""
+    monkeypatch.setenv("JOBQ_TOKEN", token)
+    rule = "use at least 16 printable ASCII characters without a blank; the default is none"
+    assert faults() == [f"JOBQ_TOKEN is (hidden): {rule}"]
+
+
+def test_a_token_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the settings' own text nor their origins hold it."""
+    monkeypatch.setenv("JOBQ_TOKEN", "correct-horse-battery")
+    assert load_settings().token == "correct-horse-battery"  # noqa: S105 - it opens nothing
+    assert "correct-horse" not in f"{load_settings()!r} {load_settings()}"
+    (token,) = (origin for origin in origins() if origin.name == "token")
+    assert token[1:] == ("JOBQ_TOKEN", "environment", "(hidden)")
+
+
+def test_origins_name_the_place_that_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several places it is the one whose value holds; case does not matter."""
+    Path(".env").write_text("JOBQ_PORT=1\njobq_host=file\nLEASE_SECONDS=4\n")
+    monkeypatch.setenv("JOBQ_PORT", "2")
+    found = {origin.name: origin[1:] for origin in origins()}
+    assert found["port"] == ("JOBQ_PORT", "environment", 2)
+    assert found["host"] == ("JOBQ_HOST", ".env", "file")
+    assert found["lease_seconds"] == ("LEASE_SECONDS", ".env", 4.0)
+    assert found["url"] == ("JOBQ_URL", "default", "sqlite:///jobs.db")
+    assert list(found) == list(Settings.model_fields)
+
+
+def test_origins_of_faulty_settings_are_the_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing holds while a rule is broken."""
+    monkeypatch.setenv("JOBQ_PORT", "http")
+    with pytest.raises(SettingsInvalid, match="JOBQ_PORT is 'http'"):
+        origins()
 
 
 def test_all_faults_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

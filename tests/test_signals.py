@@ -61,6 +61,48 @@ def test_outside_of_a_handler_no_signal_raises() -> None:
         assert signals.stopping
 
 
+def test_what_the_worker_does_for_a_handler_is_sheltered() -> None:
+    """A write to the store is not torn: the interruption comes right after it."""
+    signals = Signals(HOUR)
+    written: list[bool] = []
+
+    def handler() -> None:
+        with signals.sheltered():
+            raise_twice()
+            written.append(True)
+        written.append(False)
+
+    with signals.watched():
+        with pytest.raises(Interrupted):
+            signals.call(handler)
+        assert written == [True]
+        assert signals.interrupted
+
+
+def test_another_threads_shelter_is_not_the_main_threads() -> None:
+    """Only the main thread is interrupted, so no other one needs a shelter, or may take it away."""
+    signals = Signals(HOUR)
+    entered, may_leave = threading.Event(), threading.Event()
+
+    def shelter() -> None:
+        with signals.sheltered():
+            entered.set()
+            may_leave.wait(60)
+
+    def handler() -> None:
+        thread = threading.Thread(target=shelter)
+        thread.start()
+        entered.wait(60)
+        try:
+            raise_twice()
+        finally:
+            may_leave.set()
+            thread.join()
+
+    with signals.watched(), pytest.raises(Interrupted):
+        signals.call(handler)
+
+
 def test_a_handler_is_interrupted_once() -> None:
     """Its cleaning up is left in peace."""
     signals = Signals(HOUR)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
 from types import FrameType, SimpleNamespace
@@ -24,13 +24,15 @@ from jobq import (
     Job,
     JobqError,
     SchemaTooNew,
+    Status,
     Store,
     StoreBusy,
     StoreError,
     open_store,
 )
-from jobq.errors import UnsafeFilesystem
+from jobq.errors import UnsafeFilesystem, WriteFailed
 from jobq.store.connection import STATEMENTS, Synchronous
+from jobq.store.engine import Transaction
 from jobq.store.sqlite import SCHEMA_VERSION, open_sqlite
 
 if TYPE_CHECKING:
@@ -289,10 +291,11 @@ def test_no_snapshot_stays_open_after_a_read(path: Path, store: Store) -> None:
 
 # ---------------------------------------------------------------------------------- plans
 
-UNBOUNDED = {"schema", "counts"}  # counting every job reads an index of every job
+DEFINITIONS = {name for name in STATEMENTS if name.startswith(("schema", "upgrade_"))}
+UNBOUNDED = {"counts"}  # counting every job reads an index of every job
 
 
-@pytest.mark.parametrize("name", sorted(STATEMENTS.keys() - UNBOUNDED))
+@pytest.mark.parametrize("name", sorted(STATEMENTS.keys() - DEFINITIONS - UNBOUNDED))
 def test_no_statement_reads_all_jobs_or_sorts_them(path: Path, store: Store, name: str) -> None:
     """A scan is of a partial index that holds only what waits or runs, and is in order."""
     assert store.list() == []
@@ -305,39 +308,104 @@ def test_no_statement_reads_all_jobs_or_sorts_them(path: Path, store: Store, nam
     assert [s for s in scans if not re.search(r"INDEX jobs_(ready|delayed|leased)\b", s)] == []
 
 
+FINISHED = """
+    INSERT INTO jobs (id, kind, payload, status, max_attempts, priority, rank, run_after, ready,
+                      created_at, started_at, finished_at)
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+    SELECT i, 'nap', '{}', iif(i % 2, 'done', 'failed'), 3, 0, i, 0, 1, i, i, i + 1 FROM n
+"""
+
+
+@pytest.fixture
+def steps(store: Store) -> Callable[[Callable[[], object]], int]:
+    """Return what counts the steps that SQLite takes for a call."""
+    assert store.list() == []
+    raw = store._engine._connection().raw  # type: ignore[attr-defined]  # of SQLite's engine
+
+    def count(call: Callable[[], object]) -> int:
+        taken = 0
+
+        def one_more() -> None:
+            nonlocal taken
+            taken += 1
+
+        raw.set_progress_handler(one_more, 1)
+        call()
+        raw.set_progress_handler(None, 1)
+        return taken
+
+    return count
+
+
 def test_the_work_of_a_claim_does_not_grow_with_the_finished_jobs(
-    path: Path, clock: "Clock"
+    path: Path, store: Store, steps: Callable[[Callable[[], object]], int]
 ) -> None:
     """The lesson's grew to 158 ms; here SQLite takes the same steps with 20,000 jobs as with 2."""
-    with closing(open_sqlite(path)) as engine:
-        store = Store(engine, clock=clock)
 
-        def steps_of_a_job() -> int:
-            taken = 0
+    def a_job() -> None:
+        store.enqueue("nap", {})
+        job = store.claim("w1", LEASE)
+        assert job is not None
+        store.heartbeat(job, LEASE)
+        store.finish(job, 1)
+        assert store.claim("w1", LEASE) is None
 
-            def count() -> None:
-                nonlocal taken
-                taken += 1
+    a_job()
+    before = steps(a_job)
+    sql(path, FINISHED)
+    assert steps(a_job) == before
 
-            store.enqueue("nap", {})
-            engine._connection()._raw.set_progress_handler(count, 1)
-            job = store.claim("w1", LEASE)
-            assert job is not None
-            store.heartbeat(job, LEASE)
-            store.finish(job, 1)
-            assert store.claim("w1", LEASE) is None
-            engine._connection()._raw.set_progress_handler(None, 1)
-            return taken
 
-        steps_of_a_job()
-        before = steps_of_a_job()
-        sql(
-            path,
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) "
-            "INSERT INTO jobs (id, kind, payload, status, max_attempts, priority, rank, run_after, "
-            "ready, created_at) SELECT i, 'nap', '{}', 'done', 3, 0, i, 0, 1, i FROM n",
-        )
-        assert steps_of_a_job() == before
+def cancel_and_retry(store: Store) -> None:
+    """Cancel and retry a job of a rare kind."""
+    job = store.enqueue("rare", {}).job
+    store.cancel(job.id)
+    store.retry(job.id)
+    store.cancel(job.id)
+
+
+def mark(store: Store) -> None:
+    """Have a job marked."""
+    store.enqueue("nap", {})
+    job = store.claim("w1", LEASE)
+    assert job is not None
+    store.mark_done(job, "mail-1")
+    store.is_done(job, "mail-1")
+    store.cancel(job.id)
+    store.confirm_cancel(job)
+
+
+ASKED: dict[str, Callable[[Store], object]] = {
+    "cancel and retry": cancel_and_retry,
+    "marks": mark,
+    "retry all of a rare kind": lambda store: store.retry_all(kind="rare"),
+    "prune of nothing": lambda store: store.prune(10**9),
+    "a rare kind": lambda store: store.list(kind="rare"),
+    "a page": lambda store: store.list(limit=1),
+    "a page of a kind": lambda store: store.list(kind="nap", limit=1),
+    "a page of a kind and status": lambda store: store.list(
+        kind="nap", status=Status.DONE, limit=1
+    ),
+    "a kind's run time": lambda store: store.typical_seconds("nap"),
+    "the last event": lambda store: store.last_event(),
+    "an idle look": lambda store: store.wait(store.change_mark(), 0),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_the_work_of_an_answer_does_not_grow_with_the_finished_jobs(
+    path: Path,
+    store: Store,
+    steps: Callable[[Callable[[], object]], int],
+    ask: Callable[[Store], object],
+) -> None:
+    """An operator's page, a client's poll: as quick with 20,000 finished jobs as with 40."""
+    few = FINISHED.replace("20000", "40")
+    sql(path, few)
+    cancel_and_retry(store)
+    before = steps(lambda: ask(store))
+    sql(path, FINISHED.replace("SELECT i,", "SELECT i + 100,"))
+    assert steps(lambda: ask(store)) <= before + 10
 
 
 # ------------------------------------------------------------------------------- bad rows
@@ -411,6 +479,299 @@ def test_a_bad_row_that_is_asked_for_is_named(path: Path, store: Store, change: 
     corrupt(path, change)
     with pytest.raises(StoreError, match=first.id):
         store.get(first.id)
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ("payload = 'no'", {"payload": {}, "status": "queued", "kind": "nap"}),
+        ("payload = '[1]'", {"payload": {}, "status": "queued"}),
+        ("kind = CAST(x'6eff' AS TEXT)", {"kind": "n\\xff", "payload": {"n": 1}}),
+        ("error = CAST(x'ff' AS TEXT)", {"payload": {"n": 1}}),
+        ("idempotency_key = CAST(x'ff' AS TEXT)", {"idempotency_key": "\\xff"}),
+        ("status = 'lost'", {"status": "failed", "payload": {"n": 1}}),
+        ("result = 'no'", {"result": None}),
+        ("progress = '[]'", {"progress": None}),
+        ("progress = '{\"percent\": 5}'", {"progress": None}),
+        ("retry = '{\"base\": -1}'", {"retry": None, "max_attempts": 3}),
+        (f"payload = '{'[' * 100_000}'", {"payload": {}}),
+    ],
+)
+def test_a_bad_row_is_listed_as_far_as_it_can_be_read(
+    path: Path, store: Store, change: str, kept: dict[str, Any]
+) -> None:
+    """Its error says which job it is and what is wrong; the others of its page are as they were."""
+    bad, good = (store.enqueue("nap", {"n": n}).job for n in (1, 2))
+    corrupt(path, change)
+    newest, listed = store.list()
+    assert newest == good
+    assert {name: getattr(listed, name) for name in kept} == kept
+    column = change.partition(" ")[0]
+    assert f"has changed job {bad.id}: {column}: " in str(listed.error)
+    assert [job.id for job in store.find(bad.id)] == [bad.id]
+    counts = store.stats().counts
+    assert counts[listed.status] == (2 if listed.status == good.status else 1)
+    with pytest.raises(StoreError, match=f"{bad.id}: {column}"):
+        store.get(bad.id)
+
+
+def test_a_bad_row_stops_no_retry_and_no_prune_of_the_others(
+    path: Path, store: Store, clock: "Clock"
+) -> None:
+    """Each of them goes past it."""
+    for _ in range(3):
+        store.enqueue("nap", {})
+        taken = store.claim("w1", LEASE)
+        assert taken is not None
+        store.fail(taken, "no", final=True)
+    corrupt(path, "locked_until = 5")  # a lease on a failed job breaks a constraint
+    assert store.retry_all() == 2
+    for job in store.list(status=Status.QUEUED):
+        store.cancel(job.id)
+    corrupt(path, "id = CAST(x'ff' AS TEXT)")
+    clock.move(1)
+    assert store.prune(0) == 2
+
+
+def test_a_bad_line_does_not_end_the_log(path: Path, store: Store) -> None:
+    """It is left out; whoever reads on from the last one seen gets all the others."""
+    job = store.enqueue("nap", {}).job
+    for _ in range(3):
+        store.enqueue("nap", {})
+    sql(path, "UPDATE events SET name = 'lost' WHERE seq IN (2, 3)")
+    assert [event.seq for event in store.events()] == [1, 4]
+    assert [event.seq for event in store.events(after=1, limit=1)] == [4]
+    sql(path, "UPDATE events SET error = CAST(x'ff' AS TEXT) WHERE seq = 1")
+    assert store.events(job.id) == ()
+
+
+# ------------------------------------------------------------------------------ older files
+
+# As the first jobq wrote it.
+SCHEMA_1 = """
+CREATE TABLE jobs (
+    seq             INTEGER PRIMARY KEY,        -- the order of arrival
+    id              TEXT    NOT NULL UNIQUE,
+    kind            TEXT    NOT NULL,
+    payload         TEXT    NOT NULL CHECK (json_valid(payload)),
+    idempotency_key TEXT    UNIQUE,
+    status          TEXT    NOT NULL DEFAULT 'queued'
+                    CHECK (status IN ('queued', 'running', 'done', 'failed', 'cancelled')),
+    attempts        INTEGER NOT NULL DEFAULT 0,
+    max_attempts    INTEGER NOT NULL,
+    priority        INTEGER NOT NULL,
+    rank            REAL    NOT NULL,           -- created_at, moved ahead by the priority
+    run_after       REAL    NOT NULL,
+    ready           INTEGER NOT NULL,           -- 0 while run_after lies ahead: see wake_delayed
+    token           INTEGER NOT NULL DEFAULT 0, -- grows with each claim, never goes back
+    worker          TEXT,
+    locked_until    REAL,
+    result          TEXT    CHECK (result IS NULL OR json_valid(result)),
+    error           TEXT,
+    created_at      REAL    NOT NULL,
+    finished_at     REAL,
+    -- A lease belongs to a running job and to no other.
+    CHECK ((status = 'running') = (locked_until IS NOT NULL))
+) STRICT;
+CREATE INDEX jobs_ready   ON jobs (rank, seq)     WHERE status = 'queued' AND ready = 1;
+CREATE INDEX jobs_delayed ON jobs (run_after)     WHERE status = 'queued' AND ready = 0;
+CREATE INDEX jobs_leased  ON jobs (locked_until)  WHERE status = 'running';
+CREATE INDEX jobs_listed  ON jobs (status, seq);
+CREATE TABLE attempts (
+    job_id     TEXT    NOT NULL,
+    token      INTEGER NOT NULL,
+    number     INTEGER NOT NULL,
+    worker     TEXT    NOT NULL,
+    started_at REAL    NOT NULL,
+    ended_at   REAL,
+    outcome    TEXT CHECK (outcome IN ('done', 'failed', 'crashed', 'released', 'cancelled')),
+    error      TEXT,
+    PRIMARY KEY (job_id, token),
+    CHECK ((ended_at IS NULL) = (outcome IS NULL))
+) STRICT, WITHOUT ROWID;
+CREATE TABLE events (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given out again
+    job_id       TEXT    NOT NULL,
+    at           REAL    NOT NULL,
+    name         TEXT    NOT NULL,
+    status       TEXT    NOT NULL,
+    attempt      INTEGER NOT NULL,
+    token        INTEGER NOT NULL,
+    worker       TEXT,
+    locked_until REAL,
+    run_after    REAL,
+    error        TEXT
+) STRICT;
+CREATE INDEX events_of_job ON events (job_id, seq);
+PRAGMA application_id = 0x6A6F6271;
+PRAGMA user_version = 1;
+PRAGMA journal_mode = WAL;
+INSERT INTO jobs (id, kind, payload, idempotency_key, status, attempts, max_attempts, priority,
+                  rank, run_after, ready, token, worker, locked_until, result, created_at,
+                  finished_at)
+VALUES ('aa', 'nap', '{"n": 1}', 'key', 'done', 1, 3, 0, 10, 0, 1, 1, NULL, NULL, '5', 10, 12),
+       ('bb', 'nap', '{}', NULL, 'running', 1, 3, 0, 20, 0, 1, 1, 'w1', 1000010, NULL, 20, NULL),
+       ('cc', 'nap', '{}', NULL, 'queued', 0, 3, 0, 30, 0, 1, 0, NULL, NULL, NULL, 30, NULL);
+INSERT INTO attempts VALUES ('aa', 1, 1, 'w1', 11, 12, 'done', NULL),
+                            ('bb', 1, 1, 'w1', 21, NULL, NULL, NULL);
+INSERT INTO events (job_id, at, name, status, attempt, token, worker, locked_until, run_after)
+VALUES ('aa', 10, 'enqueued', 'queued', 0, 0, NULL, NULL, 0),
+       ('aa', 11, 'claimed', 'running', 1, 1, 'w1', 41, NULL),
+       ('aa', 12, 'done', 'done', 1, 1, 'w1', NULL, NULL),
+       ('bb', 20, 'enqueued', 'queued', 0, 0, NULL, NULL, 0),
+       ('bb', 21, 'claimed', 'running', 1, 1, 'w1', 1000010, NULL),
+       ('cc', 30, 'enqueued', 'queued', 0, 0, NULL, NULL, 0);
+"""
+
+
+def make_schema_1(path: Path) -> None:
+    """Write a file as the first jobq did."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(SCHEMA_1)
+
+
+def layout(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Return each table's columns, and each index's columns and condition."""
+    parts = sql(path, "SELECT type, name, sql FROM sqlite_schema ORDER BY name")
+    return {
+        f"{kind} {name}": sql(path, f"PRAGMA {kind}_xinfo({name})")
+        + ([(" ".join(text.split()),)] if kind == "index" and text else [])
+        for kind, name, text in parts
+    }
+
+
+def test_a_file_of_the_first_schema_becomes_one_of_the_present(
+    path: Path, opened: Callable[..., Store]
+) -> None:
+    """Column by column and index by index, and marked so that the first jobq refuses it."""
+    make_schema_1(path)
+    opened(path)
+    new = path.with_name("new.db")
+    opened(new)
+    assert layout(path) == layout(new)
+    assert sql(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert sql(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_the_jobs_of_a_file_of_the_first_schema_go_on(
+    path: Path,
+    opened: Callable[..., Store],
+    clock: "Clock",
+    assert_consistent: Callable[[Store], None],
+) -> None:
+    """What was done is done, what ran has its lease, what waited is run; all can be operated."""
+    make_schema_1(path)
+    store = opened(path, clock=clock)
+    waiting, running, done = store.list()
+    assert (done.status, done.result, done.started_at) == ("done", 5, None)
+    assert store.enqueue("nap", {"n": 1}, "key") == (done, False)
+    assert store.typical_seconds("nap") is None
+    assert store.stats().kinds["nap"][Status.RUNNING] == 1
+    assert store.cancel(running.id).cancel_requested
+    assert store.confirm_cancel(running).status == "cancelled"
+    taken = store.claim("w2", LEASE)
+    assert taken is not None
+    assert taken.id == waiting.id
+    store.finish(taken, 1)
+    assert_consistent(store)
+    clock.move(1)
+    assert store.prune(0) == 3
+
+
+UPGRADE_AND_DIE = """
+import os, sys
+from pathlib import Path
+from jobq.store import connection, sqlite
+before = connection.OpenTransaction.execute
+def die_at_the_index(self, sql, parameters=()):
+    if "jobs_final" in sql:
+        os.kill(os.getpid(), 9)
+    return before(self, sql, parameters)
+connection.OpenTransaction.execute = die_at_the_index
+sqlite.open_sqlite(Path(sys.argv[1]))
+"""
+
+
+def test_an_upgrade_that_is_killed_is_done_by_the_next(
+    start: Callable[..., "Program"], path: Path, opened: Callable[..., Store]
+) -> None:
+    """It is one transaction: the file stays as it was."""
+    make_schema_1(path)
+    before = layout(path)
+    assert start(UPGRADE_AND_DIE, str(path)).process.wait() != 0
+    assert layout(path) == before
+    assert len(opened(path).list()) == 3
+
+
+def test_any_number_may_upgrade_at_once(
+    start: Callable[..., "Program"], tmp_path: Path, opened: Callable[..., Store]
+) -> None:
+    """Four processes that open the same old file together all get on, five files in a row."""
+    crowd, paths = 4, [tmp_path / f"{n}.db" for n in range(5)]
+    for path in paths:
+        make_schema_1(path)
+    programs = [start(OPEN_EACH, *map(str, paths)) for _ in range(crowd)]
+    for _ in paths:
+        assert {program.hear() for program in programs} == {"ready"}
+        for program in programs:
+            program.tell()
+    assert [program.rest() for program in programs] == [[]] * crowd
+    assert [len(opened(path).list()) for path in paths] == [crowd + 3] * 5
+
+
+# ----------------------------------------------------- transactions that a statement undoes
+
+
+def undo_and_say_nothing(tx: Transaction) -> None:
+    """Write a row, have SQLite undo the whole transaction, and swallow the error."""
+    tx.execute("INSERT INTO orders VALUES (7)")
+    with suppress(StoreError):
+        tx.execute("INSERT OR ROLLBACK INTO orders VALUES (NULL)")
+
+
+@pytest.fixture
+def orders(store: Store) -> Callable[[], list[int]]:
+    """Make a table of a user's own; return what reads the numbers in it."""
+    with store.transaction() as tx:
+        tx.execute("CREATE TABLE orders (n INTEGER NOT NULL)")
+
+    def read() -> list[int]:
+        with store.transaction() as tx:
+            return [row["n"] for row in tx.execute("SELECT n FROM orders")]
+
+    return read
+
+
+def test_a_finish_that_its_own_write_undid_is_no_success(
+    store: Store, orders: Callable[[], list[int]]
+) -> None:
+    """The job is still its worker's, who can fail the attempt."""
+    store.enqueue("nap", {})
+    job = store.claim("w1", LEASE)
+    assert job is not None
+    with pytest.raises(WriteFailed, match="this transaction has ended"):
+        store.finish(job, 1, also=undo_and_say_nothing)
+    assert (store.get(job.id), orders()) == (job, [])
+    assert store.fail(job, "no").error == "no"
+
+
+def test_what_follows_an_undone_transaction_is_refused(
+    store: Store, orders: Callable[[], list[int]]
+) -> None:
+    """It would be committed by itself, without what came before; and so is the end of the block."""
+    with pytest.raises(InvalidInput, match="has ended"), store.transaction() as tx:
+        undo_and_refuse(store, tx)
+    with pytest.raises(InvalidInput, match="has ended"), store.transaction() as tx:
+        undo_and_say_nothing(tx)
+    assert (store.list(), orders()) == ([], [])
+
+
+def undo_and_refuse(store: Store, tx: Transaction) -> None:
+    """See that neither a row nor a job can be written any more."""
+    undo_and_say_nothing(tx)
+    with pytest.raises(InvalidInput, match="has ended"):
+        tx.execute("INSERT INTO orders VALUES (8)")
+    store.enqueue("nap", {}, conn=tx)
 
 
 # ---------------------------------------------------------------------------------- locks
@@ -490,6 +851,28 @@ _, status = os.waitpid(child, 0)
 assert status == 0, "the child wrote by the connection of its parent"
 assert store._engine._connection() is connection
 store.enqueue("after", {})
+"""
+CLOSE_UNDER_THREADS = """
+import sys, threading, time
+from jobq import JobqError, open_store
+store = open_store(sys.argv[1], synchronous="NORMAL")
+end = time.monotonic() + 1.5
+def work(n):
+    while time.monotonic() < end:
+        try:
+            store.enqueue("nap", {"text": "x" * 2000})
+            if n % 2:
+                store.list()
+            elif job := store.claim(f"w{n}"):
+                store.finish(job, 1)
+        except JobqError:
+            pass
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+for thread in threads:
+    thread.start()
+while any(thread.is_alive() for thread in threads):
+    store.close()
+    time.sleep(0.005)
 """
 PATIENCE = 5.0  # seconds to wait for a lock that is free, or soon will be
 
@@ -665,6 +1048,23 @@ def test_opening_a_store_twice_drops_no_lock(
     assert start(LIST, str(path)).rest() == ["first"]
     store.enqueue("second", {})
     assert start(LIST, str(path)).rest() == ["second", "first"]
+
+
+def test_a_store_may_be_closed_while_its_threads_are_at_work(
+    start: Callable[..., "Program"], path: Path
+) -> None:
+    """SQLite's own closing would be the end of the process; here each thread gets an error."""
+    assert start(CLOSE_UNDER_THREADS, str(path)).rest() == []
+    assert sql(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_store_closed_within_a_transaction_closes_at_its_end(store: Store) -> None:
+    """The transaction is committed, and the next call opens a new connection."""
+    with store.transaction() as tx:
+        store.close()
+        job = store.enqueue("nap", {}, conn=tx).job
+    assert store.list() == [job]
+    assert store.enqueue("nap", {}).created
 
 
 @posix

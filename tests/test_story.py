@@ -6,6 +6,7 @@ import pytest
 
 from jobq import Event, EventName, Job, Store
 from jobq.lab.story import SENTENCES, Deed, Mark, in_order, tell
+from jobq.store.endings import MAX_RELEASES
 
 if TYPE_CHECKING:
     from tests.conftest import Clock
@@ -78,6 +79,67 @@ def test_a_release_is_told_as_uncounted(store: Store) -> None:
     job = store.enqueue("noop", {}).job
     store.release(claimed(store))
     assert told(store.events(job.id)).endswith("w released J1; the attempt is not counted")
+
+
+def test_a_job_given_back_too_often_is_told_as_failed(store: Store) -> None:
+    """The release that was one too many ends the story."""
+    job = store.enqueue("noop", {}).job
+    for _ in range(MAX_RELEASES):
+        store.release(claimed(store))
+    assert told(store.events(job.id)).endswith("is not counted; J1 has failed for good")
+
+
+def test_a_dead_process_is_told_with_its_signal(store: Store) -> None:
+    """A process that was seen to die did not wait for its lease, and the story says how it died."""
+    job = store.enqueue("noop", {}).job
+    store.fail(claimed(store), "its process was killed by SIGSEGV", crashed=True)
+    assert told(store.events(job.id), times=True).endswith(
+        "w saw J1 crash: its process was killed by SIGSEGV; queued again, for 0.50 s later"
+    )
+
+
+def test_a_cancel_while_it_runs_is_told_in_two_steps(store: Store) -> None:
+    """Somebody asks, the worker stops; and a retry starts the attempts over."""
+    job = store.enqueue("noop", {}).job
+    attempt = claimed(store)
+    store.cancel(job.id)
+    store.confirm_cancel(attempt)
+    store.retry(job.id)
+    claimed(store)
+    assert told(store.events(job.id)).splitlines()[1:] == [
+        "w took J1 (attempt 1)",
+        "J1 is to be cancelled; the next heartbeat tells w",
+        "J1 is cancelled; w has stopped",
+        "J1 is queued again by an operator; its attempts begin anew",
+        "w took J1 (attempt 1)",
+    ]
+
+
+def test_a_cancel_in_the_queue_is_told_as_done(store: Store) -> None:
+    """Nobody had to be told."""
+    job = store.enqueue("noop", {}).job
+    store.cancel(job.id)
+    assert told(store.events(job.id)).endswith("J1 is cancelled")
+
+
+@pytest.mark.parametrize(
+    ("end", "line"),
+    [
+        ("fail", "w failed J1: no luck; cancelled, as was asked for"),
+        ("release", "the attempt is not counted; J1 is cancelled, as was asked for"),
+        ("crash", "w saw J1 crash: no luck; cancelled, as was asked for"),
+    ],
+)
+def test_an_attempt_that_misses_the_cancel_ends_in_it(store: Store, end: str, line: str) -> None:
+    """Whatever ends the attempt but success, the job is cancelled and not queued again."""
+    job = store.enqueue("noop", {}).job
+    attempt = claimed(store)
+    store.cancel(job.id)
+    if end == "release":
+        store.release(attempt)
+    else:
+        store.fail(attempt, "no luck", crashed=end == "crash")
+    assert told(store.events(job.id)).endswith(line)
 
 
 def test_a_delayed_job_is_told_so(store: Store, clock: "Clock") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobq import Event, Job, Outcome, Store
+from jobq import Event, EventName, Job, Outcome, Store
 from jobq.lab.story import Deed, Mark
 from jobq.lab.text import LETTERS, MEANINGS, text, text_to_scale
 from jobq.lab.timeline import Bar, Timeline, Wait, build
@@ -45,7 +45,7 @@ def claimed(store: Store, worker: str = "worker-1", lease_seconds: float = 30.0)
 def test_a_crash_is_two_bars_with_nobody_at_work_in_between(crash: Crash) -> None:
     """A crashed attempt ends with its lease; from the kill until then nobody works."""
     drawn = timeline(*crash)
-    first = Bar("w1", "J1", 1, 0.0, 3.0, Outcome.CRASHED, heartbeats=(1.0,), idle=((1.25, 3.0),))
+    first = Bar("w1", "J1", 1, 0.0, 3.0, Outcome.CRASHED, (1.0,), ((1.25, 3.0),), ran_out=True)
     second = Bar("w2", "J1", 2, 3.5, 5.0, Outcome.DONE, heartbeats=(), idle=())
     assert drawn.bars == (first, second)
     assert drawn.waits == (Wait("J1", 3.0, 3.5),)
@@ -97,6 +97,76 @@ def test_idle_workers_have_their_lanes(crash: Crash) -> None:
     """A worker that did nothing can be shown too, in the order that is asked for."""
     events, marks = crash
     assert timeline(events, marks, lanes=("worker-3", "worker-2")).lanes == ("w3", "w2", "w1")
+
+
+def test_a_process_seen_to_die_ends_its_attempt_at_once(store: Store, clock: "Clock") -> None:
+    """Such a crash is over before its lease is, and the legend says which kind it was."""
+    job = store.enqueue("noop", {}).job
+    attempt = claimed(store)
+    clock.move(2.0)
+    store.fail(attempt, "killed by SIGSEGV", crashed=True, after=4.0)
+    drawn = timeline(store.events(job.id), until=clock() + 2.0)
+    (bar,) = drawn.bars
+    assert (bar.end, bar.outcome, bar.ran_out) == (2.0, Outcome.CRASHED, False)
+    assert drawn.waits == (Wait("J1", 2.0, 4.0),)
+    for picture in (text(drawn), text_to_scale(drawn)):
+        assert picture.endswith("C crashed: the process died")
+
+
+@pytest.fixture
+def retried(store: Store, clock: "Clock") -> tuple[Event, ...]:
+    """Return the log of a job that was cancelled at work, and done after an operator's retry."""
+    job = store.enqueue("noop", {}).job
+    clock.move(1.0)
+    attempt = claimed(store)
+    clock.move(1.0)
+    store.cancel(job.id)
+    clock.move(1.0)
+    store.confirm_cancel(attempt)
+    clock.move(3.0)
+    store.retry(job.id)
+    clock.move(1.0)
+    again = claimed(store)
+    clock.move(2.0)
+    store.finish(again, {})
+    return store.events(job.id)
+
+
+def test_attempts_begin_anew_after_a_retry(retried: tuple[Event, ...]) -> None:
+    """Each attempt has its bar, the first one twice; a cancelled job waits for nothing."""
+    drawn = timeline(retried)
+    assert [(bar.number, bar.start, bar.end, bar.outcome) for bar in drawn.bars] == [
+        (1, 1.0, 3.0, Outcome.CANCELLED),
+        (1, 7.0, 9.0, Outcome.DONE),
+    ]
+    assert drawn.waits == (Wait("J1", 0.0, 1.0), Wait("J1", 6.0, 7.0))
+
+
+def test_a_cancel_and_a_retry_are_drawn(retried: tuple[Event, ...]) -> None:
+    """The request falls into the worker's lane, and its work goes on until it stops."""
+    drawn = timeline(retried)
+    assert text(drawn, width=90).splitlines() == [
+        "    enqueued  claimed   cancel?   cancelled retried   claimed   done",
+        "    J1        J1        J1        J1        J1        J1        J1",
+        "w1            [J1#1=====?=========N                   [J1#1=====D",
+        "",
+        "[ attempt begins   = works   N cancelled   D done   ? to be cancelled",
+    ]
+    assert text_to_scale(drawn, width=44).splitlines()[2:4] == [
+        "queue  ----                    ----",
+        "w1         [J1#?===N               [J1#1===D",
+    ]
+
+
+def test_a_job_cancelled_in_the_queue_has_no_bar(store: Store, clock: "Clock") -> None:
+    """Nobody worked on it, not even if an earlier attempt had failed; it waited until then."""
+    job = store.enqueue("noop", {}).job
+    store.fail(claimed(store), "no luck", after=9.0)
+    clock.move(2.0)
+    store.cancel(job.id)
+    drawn = timeline(store.events(job.id), until=clock() + 5.0)
+    assert [bar.outcome for bar in drawn.bars] == [Outcome.FAILED]
+    assert (drawn.waits, drawn.lanes) == ((Wait("J1", 0.0, 2.0),), ("w1",))
 
 
 def test_the_picture_by_steps(crash: Crash) -> None:
@@ -224,7 +294,7 @@ def test_an_empty_log_is_an_empty_picture(draw: Callable[..., str]) -> None:
 
 
 def test_every_sign_has_its_own_meaning() -> None:
-    """No letter stands for two things, and each outcome and deed has one."""
+    """No letter stands for two things, and each outcome, deed and request has one."""
     assert len(set(LETTERS.values())) == len(LETTERS)
-    assert LETTERS.keys() == {*Outcome, *Deed}
+    assert LETTERS.keys() == {*Outcome, *Deed, EventName.CANCEL_REQUESTED}
     assert set(LETTERS.values()) <= MEANINGS.keys()

@@ -1,5 +1,6 @@
 """jobq.worker: claims, runs and records, and ends only in good order."""
 
+import ctypes
 import itertools
 import os
 import re
@@ -14,8 +15,21 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from jobq import EventName, InvalidInput, Job, Outcome, Status, Store
-from jobq.handlers import Context, Handler, Registry
+from jobq import (
+    Cancelled,
+    EventName,
+    InvalidInput,
+    Job,
+    Outcome,
+    Permanent,
+    Progress,
+    Retry,
+    RetryPolicy,
+    Status,
+    Store,
+)
+from jobq.context import Context
+from jobq.handlers import Handler, Registry
 from jobq.lab.waiting import wait_until
 from jobq.outcomes import error_text
 from jobq.worker import Worker, print_line
@@ -24,6 +38,31 @@ if TYPE_CHECKING:
     from tests.conftest import Program
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+
+
+def crash(_payload: dict[str, Any], _context: Context) -> None:
+    """Be a handler that takes its process with it."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def sleep_for_long(_payload: dict[str, Any], context: Context) -> None:
+    """Be a handler that does not ask whether it is to be cancelled."""
+    context.progress(1)
+    time.sleep(60)
+
+
+def count(_payload: dict[str, Any], context: Context) -> None:
+    """Be a handler that tells how far it is."""
+    for n in range(1, 1_000):
+        context.progress(n, 1_000)
+        time.sleep(0.05)
+
+
+def hold(_payload: dict[str, Any], _context: Context) -> None:
+    """Be a handler that keeps Python's lock to itself."""
+    print("working", flush=True)  # noqa: T201 - the test hears it
+    ctypes.PyDLL(None).sleep(60)
+
 
 # A worker as a process. `work` sleeps; `obey` ends when it is told to; `stubborn` swallows what
 # should end it; `bitter` turns that into an error of its own; `stuck` stays in C, where no
@@ -68,11 +107,32 @@ def stuck(payload, context):
         "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c"
     )
 
+@builtin.handler("effects")
+def effects(payload, context):
+    with context.once("effect-1"):
+        pass
+    print("effect 1", flush=True)
+    sys.stdin.readline()
+    with context.once("effect-2"):
+        print("effect 2", flush=True)
+
 url, lease, grace = sys.argv[1:]
 Worker(
     open_store(url), lease_seconds=float(lease), grace_seconds=float(grace), poll_seconds=3600
 ).run()
 """
+# The same with handlers that another process can import.
+WORKER_OF_CHILDREN = WORKER.replace(
+    "url, lease",
+    """
+from tests import test_worker
+
+builtin.register("count", test_worker.count)
+builtin.register("count_isolated", test_worker.count, isolate=True)
+builtin.register("hold", test_worker.hold, isolate=True)
+
+url, lease""",
+)
 HOUR = "3600"
 
 
@@ -300,6 +360,21 @@ def test_a_name_is_a_name(live: Store) -> None:
         Worker(live, name=" ")
 
 
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "1", True, 0.11, 30])
+def test_a_lease_lasts_at_least_three_heartbeats(live: Store, value: Any) -> None:
+    """Then two in a row may fail, and it is kept."""
+    Worker(live, lease_seconds=0.3, heartbeat_seconds=0.1)
+    with pytest.raises(InvalidInput, match="heartbeat_seconds is"):
+        Worker(live, lease_seconds=0.3, heartbeat_seconds=value)
+
+
+@pytest.mark.parametrize("value", ["nap", None, 1, [""], [7]])
+def test_kinds_to_isolate_are_named_in_a_list(live: Store, value: Any) -> None:
+    """Or all of them are, by True."""
+    with pytest.raises(InvalidInput, match="isolate is"):
+        Worker(live, isolate=value)
+
+
 # Until when it runs
 
 
@@ -375,19 +450,46 @@ def test_a_three_second_job_with_a_one_second_lease_runs_once(
     assert sum(e.name is EventName.HEARTBEAT for e in live.events(job.id)) >= 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("isolate", [False, True], ids=["thread", "isolated"])
+def test_a_ten_second_job_with_a_three_second_lease_runs_once(
+    live: Store, opened: Callable[..., Store], url: str, *, isolate: bool
+) -> None:
+    """The lesson's second exercise: another worker is idle beside it all the while."""
+    job = live.enqueue("sales_report", {"year": 2024, "slow_seconds": 10}).job
+    other = Worker(opened(url), lease_seconds=3.0, isolate=isolate, say=lambda _: None)
+    worker = Worker(live, lease_seconds=3.0, isolate=isolate, say=lambda _: None)
+    with running(other):
+        worker.run(until_idle=True)
+    assert outcomes(live, job) == [Outcome.DONE]
+    assert now(live, job).status is Status.DONE
+
+
+def test_an_isolated_job_longer_than_its_lease_runs_once(
+    live: Store, opened: Callable[..., Store], url: str
+) -> None:
+    """The worker beats while its child works."""
+    job = live.enqueue("nap", {"seconds": 2}).job
+    other = Worker(opened(url), lease_seconds=0.9, say=lambda _: None)
+    worker = Worker(live, lease_seconds=0.9, isolate=["nap"], say=lambda _: None)
+    with running(other):
+        worker.run(until_idle=True)
+    assert outcomes(live, job) == [Outcome.DONE]
+
+
 def test_a_handler_that_never_pauses_does_not_starve_the_heartbeat(
     live: Store, opened: Callable[..., Store], url: str
 ) -> None:
     """It computes for several leases, in Python and without a break, and runs once."""
 
     def compute(*_: object) -> None:
-        end = time.monotonic() + 2.5
+        end = time.monotonic() + 3.0
         while time.monotonic() < end:
             pass
 
     job = live.enqueue("any", {}).job
-    other, _ = worker_of(opened(url), compute, lease_seconds=0.8, name="worker-2")
-    worker, _ = worker_of(live, compute, lease_seconds=0.8)
+    other, _ = worker_of(opened(url), compute, lease_seconds=1.0, name="worker-2")
+    worker, _ = worker_of(live, compute, lease_seconds=1.0)
     with running(other):
         worker.run(until_idle=True)
     assert outcomes(live, job) == [Outcome.DONE]
@@ -437,6 +539,238 @@ def test_a_worker_that_was_stopped_in_its_tracks_changes_nothing_when_it_goes_on
     assert now(live, job).result == "by the second"
 
 
+@posix
+def test_a_worker_that_was_stopped_in_its_tracks_has_no_further_effect(
+    live: Store, url: str, start: Callable[..., "Program"]
+) -> None:
+    """The next `once` after SIGCONT finds the job lost, and the effect is had once in all."""
+    job = live.enqueue("effects", {}).job
+    program = start(WORKER, url, "1.5", HOUR)
+    while program.hear() != "effect 1":
+        pass
+    os.kill(program.pid, signal.SIGSTOP)
+    stopped = psutil.Process(program.pid)
+    wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, "the worker to stand still")
+    mine: list[int] = []
+
+    def effects(_: dict[str, Any], context: Context) -> None:
+        for n in (1, 2):
+            with context.once(f"effect-{n}") as to_do:
+                if to_do:
+                    mine.append(n)
+
+    registry = Registry()
+    registry.register("effects", effects)
+    Worker(live, handlers=registry, say=lambda _: None).run(until_idle=True)
+    program.tell()  # the handler goes on
+    os.kill(program.pid, signal.SIGCONT)
+    assert program.hear() == f"worker-{program.pid} lost {job.id[:8]}: the job is done"
+    assert mine == [2]
+
+
+@posix
+def test_a_worker_that_stood_still_keeps_the_job_that_nobody_took(
+    live: Store, url: str, start: Callable[..., "Program"]
+) -> None:
+    """Its next heartbeat finds the job untouched (G7)."""
+    job = live.enqueue("obey", {}).job
+    program = start(WORKER, url, "0.5", HOUR)
+    wait_for_work(program)
+    os.kill(program.pid, signal.SIGSTOP)
+    wait_until(lambda: live.now() > (now(live, job).locked_until or 0), "the lease to run out")
+    beats = len(live.events(job.id))
+    os.kill(program.pid, signal.SIGCONT)
+    wait_until(lambda: len(live.events(job.id)) > beats, "a heartbeat")
+    program.tell("end")
+    assert program.hear() == f"worker-{program.pid} finished {job.id[:8]}"
+    assert outcomes(live, job) == [Outcome.DONE]
+
+
+# What a handler asks for, and what is asked of it
+
+
+def test_a_running_nap_can_be_cancelled(
+    live: Store, opened: Callable[..., Store], url: str
+) -> None:
+    """The next heartbeat's reply tells it; the job is cancelled, and the worker goes on."""
+    jobs = [live.enqueue(kind, payload).job for kind, payload in (("nap", {"seconds": 60}),)]
+    lines: list[str] = []
+    worker = Worker(opened(url), lease_seconds=0.6, name="worker-1", say=lines.append)
+    with running(worker):
+        wait_until(lambda: now(live, jobs[0]).status is Status.RUNNING, "the nap to begin")
+        live.cancel(jobs[0].id)
+        wait_until(lambda: now(live, jobs[0]).status.final, "the nap to end")
+        jobs.append(live.enqueue("noop", {}).job)
+        wait_until(lambda: now(live, jobs[1]).status.final, "the next job")
+    assert [now(live, job).status for job in jobs] == ["cancelled", "done"]
+    assert outcomes(live, jobs[0]) == [Outcome.CANCELLED]
+    assert f"worker-1 cancelled {jobs[0].id[:8]}" in lines
+
+
+def test_an_isolated_handler_that_does_not_ask_is_cancelled_all_the_same(
+    live: Store, opened: Callable[..., Store], url: str
+) -> None:
+    """It is interrupted where it stands."""
+    job = live.enqueue("any", {}).job
+    registry = Registry()
+    registry.register("any", sleep_for_long, isolate=True)
+    worker = Worker(opened(url), handlers=registry, lease_seconds=0.6, say=lambda _: None)
+    with running(worker):
+        wait_until(lambda: now(live, job).progress, "the handler to begin")
+        live.cancel(job.id)
+        wait_until(lambda: now(live, job).status.final, "the handler to end")
+    assert outcomes(live, job) == [Outcome.CANCELLED]
+
+
+def test_a_job_that_fails_while_it_is_to_be_cancelled_is_not_tried_again(live: Store) -> None:
+    """Nobody wants another attempt."""
+    job = live.enqueue("any", {}).job
+
+    def handler(_: dict[str, Any], context: Context) -> None:
+        live.cancel(context.job.id)
+        raise RuntimeError("no")
+
+    worker, _ = worker_of(live, handler)
+    worker.run_one()
+    assert now(live, job).status is Status.CANCELLED
+    assert outcomes(live, job) == [Outcome.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "wait"),
+    [
+        (Retry("busy", after=50), Status.QUEUED, 50.0),
+        (Retry("busy"), Status.QUEUED, 100.0),
+        (RuntimeError("busy"), Status.QUEUED, 100.0),
+        (Permanent("busy"), Status.FAILED, 0.0),
+        (Cancelled("busy"), Status.QUEUED, 100.0),
+    ],
+    ids=repr,
+)
+def test_a_handler_says_whether_and_when_it_is_tried_again(
+    live: Store, error: Exception, status: Status, wait: float
+) -> None:
+    """Or else its kind's policy does; each attempt counts."""
+    job = live.enqueue("any", {}).job
+    registry = Registry()
+    registry.register("any", raising(error), retry=RetryPolicy(base=100.0))
+    before = live.now()
+    Worker(live, handlers=registry, say=lambda _: None).run_one()
+    after = now(live, job)
+    assert (after.status, after.attempts, after.error) == (status, 1, "busy")
+    assert after.run_after == pytest.approx(before + wait if wait else 0.0, abs=20)
+
+
+def test_writes_and_result_are_one(live: Store) -> None:
+    """A handler's own rows are there exactly when the job is done."""
+    with live.transaction() as tx:
+        tx.execute("CREATE TABLE sold (job TEXT)")
+
+    def handler(_: dict[str, Any], context: Context) -> int:
+        context.write_with_finish(
+            lambda tx: tx.execute("INSERT INTO sold VALUES (?)", (context.job.id,))
+        )
+        if context.attempt == 1:
+            raise RuntimeError("after the write was asked for")
+        return 1
+
+    job = live.enqueue("any", {}).job
+    worker, _ = worker_of(live, handler)
+    worker.run(until_idle=True)
+    with live.transaction() as tx:
+        assert [row["job"] for row in tx.execute("SELECT job FROM sold")] == [job.id]
+    assert outcomes(live, job) == [Outcome.FAILED, Outcome.DONE]
+
+
+@posix
+@pytest.mark.parametrize("kind", ["count", "count_isolated"])
+def test_the_attempt_after_a_kill_goes_on_from_the_last_progress(
+    live: Store, url: str, start: Callable[..., "Program"], kind: str
+) -> None:
+    """Progress is in the store while the handler runs, and outlives kill -9."""
+    job = live.enqueue(kind, {}).job
+    program = start(WORKER_OF_CHILDREN, url, "0.6", HOUR)
+    wait_until(lambda: (now(live, job).progress or Progress(0)).done >= 3, "some progress")
+    program.kill()
+    last = now(live, job).progress
+    assert last is not None
+    seen: list[Progress | None] = []
+    registry = Registry()
+    registry.register(kind, lambda _, context: seen.append(context.last_progress))
+    Worker(live, handlers=registry, say=lambda _: None).run(until_idle=True)
+    assert seen == [last]
+    assert outcomes(live, job) == [Outcome.CRASHED, Outcome.DONE]
+
+
+# A process for the handler
+
+
+@posix
+def test_a_handler_that_crashes_its_process_costs_an_attempt(live: Store) -> None:
+    """The worker records it at once, with the signal's name, and waits as after a failure."""
+    job = live.enqueue("any", {}).job
+    registry = Registry()
+    registry.register("any", crash, isolate=True, retry=RetryPolicy(base=100.0))
+    lines: list[str] = []
+    worker = Worker(live, handlers=registry, name="worker-1", lease_seconds=3600, say=lines.append)
+    after = worker.run_one()
+    assert after is not None
+    assert (after.status, after.attempts) == ("queued", 1)
+    assert after.run_after > live.now() + 50
+    assert outcomes(live, job) == [Outcome.CRASHED]
+    assert lines[-1] == f"worker-1 crashed {job.id[:8]}: its process was killed by SIGSEGV"
+
+
+@posix
+def test_an_isolated_job_is_given_back_at_the_second_signal(
+    live: Store, url: str, start: Callable[..., "Program"]
+) -> None:
+    """Also when the handler holds Python's lock; no attempt is used up, and no process is left."""
+    job = live.enqueue("hold", {}).job
+    program = start(WORKER_OF_CHILDREN, url, "30", HOUR)
+    wait_for_work(program)
+    children = psutil.Process(program.pid).children(recursive=True)
+    os.kill(program.pid, signal.SIGTERM)
+    os.kill(program.pid, signal.SIGINT)
+    name = f"worker-{program.pid}"
+    assert program.rest() == [f"{name} released {job.id[:8]}", f"{name} stopped cleanly"]
+    assert outcomes(live, job) == [Outcome.RELEASED]
+    assert children
+    assert not any(child.is_running() for child in children)
+
+
+def test_a_process_that_cannot_be_had_fails_the_attempt(
+    live: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may be out of processes; the job is not lost, and the worker goes on."""
+
+    def refuse(*_: object) -> None:
+        raise BlockingIOError("no process to be had")
+
+    monkeypatch.setattr("jobq.worker.Isolated", refuse)
+    job = live.enqueue("noop", {}, max_attempts=1).job
+    Worker(live, isolate=True, say=lambda _: None).run(until_idle=True)
+    assert now(live, job).error == "BlockingIOError: no process to be had"
+
+
+def test_a_lost_isolated_job_changes_nothing(
+    live: Store, opened: Callable[..., Store], url: str
+) -> None:
+    """Its handler is ended, and the worker lives on."""
+    job = live.enqueue("any", {}).job
+    registry = Registry()
+    registry.register("any", sleep_for_long, isolate=True)
+    lines: list[str] = []
+    worker = Worker(opened(url), handlers=registry, lease_seconds=0.6, say=lines.append)
+    with running(worker):
+        wait_until(lambda: now(live, job).progress, "the handler to begin")
+        with live.transaction() as tx:
+            tx.execute("UPDATE jobs SET token = token + 1")
+        wait_until(lambda: any("lost" in line for line in lines), "the worker to learn of it")
+        worker.stop()
+    assert lines[-1].endswith("stopped cleanly")
+
+
 # Trouble with the store
 
 
@@ -446,7 +780,7 @@ def test_a_look_for_work_outlives_trouble_with_the_store(live: Store, impatient:
     worker, lines = worker_of(impatient, lambda *_: None)
     with running(worker):
         with live._engine.write():
-            wait_until(lambda: worker._pause > 0.2, "the third try to fail")
+            wait_until(lambda: worker._recorder.pause > 0.2, "the third try to fail")
         wait_until(lambda: now(live, job).status is Status.DONE, "the job to be done")
     trouble = [line for line in lines if "cannot use the store" in line]
     assert len(trouble) == 1
@@ -468,7 +802,7 @@ def test_a_finish_is_tried_until_it_is_recorded(live: Store, impatient: Store) -
         begun.wait(60)
         with live._engine.write():
             may_end.set()
-            wait_until(lambda: worker._pause > 0.2, "the third try to fail")
+            wait_until(lambda: worker._recorder.pause > 0.2, "the third try to fail")
         wait_until(lambda: now(live, job).status is Status.DONE, "the finish")
     assert outcomes(live, job) == [Outcome.DONE]
     assert now(live, job).result == "kept"

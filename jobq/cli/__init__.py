@@ -1,7 +1,8 @@
-"""The command line: `jobq serve`, `worker`, `enqueue`, `show`, `list`, `demo`, `lab`.
+"""The command line: `jobq serve`, `worker`, `enqueue`, `show`, `list`, `watch`, …, `demo`, `lab`.
 
-Exit codes: 0 it is done, 1 it could not be done, 2 it was asked for wrongly, 130 interrupted
-(Ctrl-C), 141 whoever read the output went away. An error is one line on stderr.
+Exit codes: 0 it is done, 1 it could not be done (so too for a watched job that failed or was
+cancelled), 2 it was asked for wrongly, 130 interrupted (Ctrl-C), 141 whoever read the output went
+away, 143 ended by SIGTERM. An error is one line on stderr.
 """
 
 import io
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from jobq.cli import jobs, lessons, processes, show
+from jobq.cli import doctor, jobs, lessons, operating, processes, settings, show, stats, watch
 from jobq.errors import InvalidInput, JobqError, SettingsInvalid
 
 # As a shell tells of a program that SIGINT or SIGPIPE ended.
@@ -30,8 +31,14 @@ class Commands(TyperGroup):
             result = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where the error of a closed pipe can still be told
-        except (typer.Exit, typer.Abort, typer.TyperException):  # typer's own; it sees to them
+        except (typer.Exit, typer.TyperException):  # typer's own; it sees to them
             raise
+        except typer.Abort as error:  # at a question
+            if isinstance(error.__context__, KeyboardInterrupt):
+                typer.echo("\njobq: interrupted", err=True)
+                raise typer.Exit(INTERRUPTED) from None
+            typer.echo("\njobq: nobody answers, so nothing was done; --yes says yes", err=True)
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             typer.echo("jobq: interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -61,6 +68,13 @@ app.command()(processes.worker)
 app.command()(jobs.enqueue)
 app.command()(show.show)
 app.command(name="list")(jobs.list_jobs)
+app.command()(watch.watch)
+app.command()(stats.stats)
+app.command()(operating.retry)
+app.command()(operating.cancel)
+app.command()(operating.prune)
+app.command()(settings.settings)
+app.command()(doctor.doctor)
 app.add_typer(demo, name="demo", help="Watch a failure, and the recovery.")
 demo.command()(lessons.crash)
 app.command()(lessons.lab)

@@ -17,6 +17,11 @@ def fitting(text: str) -> str:
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
+def counted(number: int, thing: str) -> str:
+    """Return `1 job`, `2 jobs`."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document, in ASCII, which every terminal and pipe can carry."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))

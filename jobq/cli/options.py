@@ -46,6 +46,29 @@ Imports = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="MODULE", help="A module with handlers; may be repeated."),
 ]
+Heartbeat = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="How often the lease is extended.  "
+        "[env: JOBQ_HEARTBEAT_SECONDS; default: a third of the lease]",
+    ),
+]
+Isolate = Annotated[
+    bool | None,
+    typer.Option(
+        "--isolate/--no-isolate",
+        show_default=False,
+        help="Run each job in a process of its own: one that hangs, holds Python's lock or dies "
+        "takes nothing with it.  [env: JOBQ_ISOLATE; default: no]",
+    ),
+]
+IsolatedKinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--isolate-kind", metavar="KIND", help="Run the jobs of this kind so; may be repeated."
+    ),
+]
 UntilIdle = Annotated[
     bool, typer.Option("--until-idle", help="Stop when no job is queued or running.")
 ]
@@ -82,9 +105,47 @@ OfStatus = Annotated[
     Status | None,
     typer.Option(metavar="STATUS", help=f"Only those that are {', '.join(Status)}."),
 ]
+Before = Annotated[
+    str | None, typer.Option(metavar="ID", help="Only those older than this job: the next page.")
+]
 OfKind = Annotated[str | None, typer.Option(metavar="KIND", help="Only those of this kind.")]
 Limit = Annotated[int, typer.Option(metavar="N", help="At most so many, up to 1000.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+IdOrAll = Annotated[
+    str | None,
+    typer.Argument(metavar="ID", help="The job's id, or its first 4 characters or more."),
+]
+All = Annotated[bool, typer.Option("--all", help="Every failed job instead of one.")]
+Retriable = Annotated[
+    Status | None,
+    typer.Option(
+        metavar="STATUS", help="With --all: those that are failed (so by default) or cancelled."
+    ),
+]
+RetriedKind = Annotated[
+    str | None, typer.Option("--kind", metavar="KIND", help="With --all: only those of this kind.")
+]
+Age = Annotated[
+    str,
+    typer.Option(
+        "--older-than",
+        metavar="TIME",
+        help="Only those that ended longer ago, such as 30s, 10min, 2h or 7d.",
+    ),
+]
+Final = Annotated[
+    Status | None,
+    typer.Option(metavar="STATUS", help="Only those that are done, failed or cancelled."),
+]
+Unasked = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
+Watched = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID",
+        help="The job's id, or its first 4 characters or more; without one, the whole queue.",
+    ),
+]
 
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where your copy is.")]
 Reset = Annotated[

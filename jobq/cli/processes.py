@@ -1,28 +1,51 @@
 """`jobq serve` and `jobq worker`: the processes of a queue."""
 
-import importlib
 import ipaddress
 import logging
 import signal
 import socket
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import typer
 
-from jobq.cli.options import Grace, Host, Imports, Lease, Owned, Poll, Port, UntilIdle, Url
+from jobq.cli.modules import check_known, import_modules
+from jobq.cli.options import (
+    Grace,
+    Heartbeat,
+    Host,
+    Imports,
+    Isolate,
+    IsolatedKinds,
+    Lease,
+    Owned,
+    Poll,
+    Port,
+    UntilIdle,
+    Url,
+)
 from jobq.cli.stores import store_for
-from jobq.errors import InvalidInput, JobqError
+from jobq.errors import JobqError, SettingsInvalid
 from jobq.owned import die_with_parent
-from jobq.settings import load_settings
+from jobq.settings import Settings, load_settings
 from jobq.worker import Worker
 
+RULE_OF_TOKEN = Settings.model_fields["token"].description
 
-def serve(*, host: Host = None, port: Port = None, url: Url = None, owned: Owned = False) -> None:
+
+def serve(
+    *,
+    host: Host = None,
+    port: Port = None,
+    url: Url = None,
+    imports: Imports = None,
+    owned: Owned = False,
+) -> None:
     """Answer HTTP requests.
 
-    POST /reports takes a job, GET /jobs/{id} tells how it stands. Ctrl-C stops it.
+    POST /reports and POST /jobs take a job, GET /jobs/{id} tells how it stands, and /docs
+    describes the rest. Ctrl-C stops it. Where others can reach it, it wants a JOBQ_TOKEN, which
+    operators have to send.
     """
     if owned:
         die_with_parent(sys.stdin)
@@ -32,21 +55,32 @@ def serve(*, host: Host = None, port: Port = None, url: Url = None, owned: Owned
     from jobq.api import create_app  # noqa: PLC0415 - see above
 
     settings = load_settings(host=host, port=port, url=url)
-    with _listen(settings.host, settings.port) as listener, closing(store_for(settings)) as store:
+    import_modules(imports or [])
+    with _listen(settings) as listener, closing(store_for(settings)) as store:
         _say_where(listener)
         logging.raiseExceptions = False  # a log whose reader has gone is no reason for a traceback
         # uvicorn shuts down on SIGTERM and raises it again, which would leave the store open.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        app = create_app(store, max_attempts=settings.max_attempts)
+        app = create_app(
+            store,
+            max_attempts=settings.max_attempts,
+            token=settings.token,
+            allowed_hosts=(settings.host, *settings.allowed_hosts),
+            keep_keys_seconds=settings.keep_keys_seconds,
+            max_body_bytes=settings.max_body_bytes,
+        )
         uvicorn.Server(uvicorn.Config(app)).run(sockets=[listener])
 
 
-def worker(
+def worker(  # noqa: PLR0913 - each is an option of the command
     *,
     url: Url = None,
     lease: Lease = None,
     grace: Grace = None,
+    heartbeat: Heartbeat = None,
     poll: Poll = None,
+    isolate: Isolate = None,
+    isolate_kinds: IsolatedKinds = None,
     imports: Imports = None,
     until_idle: UntilIdle = False,
     owned: Owned = False,
@@ -57,15 +91,20 @@ def worker(
     """
     if owned:
         die_with_parent(sys.stdin)
-    settings = load_settings(url=url, lease_seconds=lease, grace_seconds=grace, poll_seconds=poll)
-    for module in imports or []:
-        _import(module)
+    seconds = {"lease": lease, "heartbeat": heartbeat, "grace": grace, "poll": poll}
+    chosen = {f"{name}_seconds": value for name, value in seconds.items()}
+    settings = load_settings(url=url, isolate=isolate, **chosen)
+    import_modules(imports or [])
+    isolated = frozenset(isolate_kinds or [])
+    check_known(isolated, "name one that this worker knows, or its module with --import")
     with closing(store_for(settings)) as store:
         worker = Worker(
             store,
             lease_seconds=settings.lease_seconds,
             grace_seconds=settings.grace_seconds,
             poll_seconds=settings.poll_seconds,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            isolate=settings.isolate or isolated,
         )
         _let_stop_signals_pass()
         worker.run(until_idle=until_idle)
@@ -78,10 +117,19 @@ def _let_stop_signals_pass() -> None:
             signal.signal(number, lambda *_: None)
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Return the listening socket: a port in use is known before anything else is done."""
+def _listen(settings: Settings) -> socket.socket:
+    """Return the listening socket: a port in use is known before anything else is done.
+
+    Raises SettingsInvalid if others could reach it and no token is set.
+    """
+    host, port = settings.host, settings.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if settings.token is None and not _is_loopback(str(address[0])):
+            raise SettingsInvalid(
+                f"host {host} lets others reach the server, and no token is set: set JOBQ_TOKEN to "
+                f"{RULE_OF_TOKEN}, or keep to this machine with --host 127.0.0.1"
+            )
         return socket.create_server((str(address[0]), port), family=family)
     except OSError as error:
         raise JobqError(
@@ -90,27 +138,17 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
 def _say_where(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     typer.echo(f"api listens on http://{address} (Ctrl-C stops it)", err=True)
-    if not ipaddress.ip_address(host).is_loopback:
+    if not _is_loopback(host):
         typer.echo(
-            "jobq: warning: whoever can reach this port can submit jobs and read them; "
-            "--host 127.0.0.1 keeps it to this machine",
+            "jobq: warning: whoever can reach this port can submit jobs and poll for them, and "
+            "the token goes over it unencrypted; --host 127.0.0.1 keeps it to this machine",
             err=True,
         )
-
-
-def _import(module: str) -> None:
-    """Import a module from the current folder or the environment, as `python -m` would."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        importlib.import_module(module)
-    except Exception as error:  # whatever a user's module raises
-        raise InvalidInput(
-            f"--import {module}: {type(error).__name__}: {error}; name the module as Python does: "
-            "tasks stands for tasks.py in this folder"
-        ) from error

@@ -10,21 +10,19 @@ import typer
 
 from jobq.cli.lines import ID_SHOWN, WIDTH, fitting, print_json
 from jobq.cli.options import AsJson, Id, Url
-from jobq.cli.stores import existing_store
-from jobq.errors import InvalidInput, UnknownJob
+from jobq.cli.stores import existing_store, find_job
 from jobq.job import Event, Job, Status
+from jobq.oneline import in_words
 from jobq.settings import load_settings
-from jobq.store import LONGEST_LOG, Store
+from jobq.store import LONGEST_LOG
 
-ID_LEAST = 4  # characters of an id, as for git's commits
-MANY = 10  # ids that an error names
 HANG = " " * 11  # the width of a time in the story
 
 
 def show(start: Id, *, url: Url = None, as_json: AsJson = False) -> None:
     """Tell a job's story and draw its timeline."""
     with closing(existing_store(load_settings(url=url))) as store:
-        job = _find(store, start)
+        job = find_job(store, start)
         attempts = store.attempts(job.id)
         events = store.events(job.id, limit=LONGEST_LOG)
         now = store.now()
@@ -36,28 +34,16 @@ def show(start: Id, *, url: Url = None, as_json: AsJson = False) -> None:
     typer.echo("\n\n".join(["\n".join(_facts(job)), *_pictures(events, until)]))
 
 
-def _find(store: Store, start: str) -> Job:
-    """Return the one job whose id begins so. Raises UnknownJob and InvalidInput."""
-    if job := store.get(start):
-        return job
-    if len(start) < ID_LEAST:
-        raise InvalidInput(f"id {start!r} is short: give its first {ID_LEAST} characters or more")
-    found = store.find(start, limit=MANY)
-    if not found:
-        raise UnknownJob(start)
-    if len(found) > 1:
-        ids = ", ".join(job.id for job in found)
-        raise InvalidInput(f"several ids begin with {start!r}: {ids}; give more characters")
-    return found[0]
-
-
 def _facts(job: Job) -> Iterable[str]:
     """Yield the lines that say what was asked for and where it stands."""
     attempts = f", {job.attempts} of {job.max_attempts} attempts" if job.attempts else ""
     yield f"job {job.id}"
     yield fitting(f"kind     {job.kind}")
     yield fitting(f"payload  {json.dumps(job.payload, ensure_ascii=False)}")
-    yield fitting(f"status   {job.status}{attempts}")
+    asked = ", to be cancelled" if job.cancel_requested else ""
+    yield fitting(f"status   {job.status}{attempts}{asked}")
+    if job.progress is not None and job.status is not Status.DONE:
+        yield fitting(f"progress {in_words(job.progress)}")
     if job.status is Status.DONE:
         yield fitting(f"result   {json.dumps(job.result, ensure_ascii=False)}")
     if job.error is not None:

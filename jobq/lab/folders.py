@@ -5,6 +5,7 @@ import platform
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,13 @@ def fresh_folder() -> Path:
 
 
 def remove_orphans() -> None:
-    """Remove the folders of labs whose process is gone, such as a killed notebook kernel's.
+    """Remove the folders of labs whose process is gone, such as a killed notebook kernel's."""
+    for folder in orphans():
+        shutil.rmtree(folder, ignore_errors=True)  # another user's, perhaps
+
+
+def orphans() -> Iterator[Path]:
+    """Yield the folders of labs whose process is gone.
 
     A process id means something on one machine only, and the folder for temporary files may be
     shared by several (containers, network disks): the folder's name carries the machine's too.
@@ -25,7 +32,7 @@ def remove_orphans() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*"):
         owner = re.match(r"(\d+)-", folder.name.removeprefix(_prefix()))
         if owner and not psutil.pid_exists(int(owner[1])):
-            shutil.rmtree(folder, ignore_errors=True)  # another user's, perhaps
+            yield folder
 
 
 def _prefix() -> str:

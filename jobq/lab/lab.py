@@ -13,7 +13,7 @@ from jobq.job import Event, EventName, Job, Status
 from jobq.lab.folders import fresh_folder
 from jobq.lab.names import Names
 from jobq.lab.processes import Process, ctrl_c_held
-from jobq.lab.programs import ApiProcess, WorkerProcess
+from jobq.lab.programs import ApiProcess, MailServerProcess, WorkerProcess
 from jobq.lab.story import Deed, Mark, sentence, tell
 from jobq.lab.timeline import Timeline, build
 from jobq.lab.waiting import wait_until
@@ -23,7 +23,7 @@ from jobq.store.fairlock import FairLock
 ENDS = frozenset({Deed.KILLED, Deed.STOPPED, Deed.EXITED})
 WRITE_SECONDS = 10.0  # for a write that is under way to end
 
-Started = TypeVar("Started", WorkerProcess, ApiProcess)
+Started = TypeVar("Started", WorkerProcess, ApiProcess, MailServerProcess)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,13 @@ class Lab:
         api = self._start(lambda: ApiProcess(name, self.folder, words))
         self._names.call(api.url, "http://api")
         return api
+
+    def start_mail_server(self, *, port: int | None = None) -> MailServerProcess:
+        """Start a mail server and wait until it answers; `port` is that of an earlier one.
+
+        One that was killed can so be started again, and knows what it had taken.
+        """
+        return self._start(lambda: MailServerProcess("mail server", self.folder, port))
 
     def kill(self, process: Process) -> None:
         """End a process as `kill -9` does, and wait until it is gone; one that is gone stays so."""

@@ -9,7 +9,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobq.job import Outcome
+from jobq.job import EventName, Outcome
 from jobq.lab.picture import DARK, FONT, Picture, plain_style
 from jobq.lab.recovery import Recovery
 from jobq.lab.story import Deed
@@ -43,12 +43,13 @@ LOOKS: dict[Outcome | None, Look] = {
     Outcome.CANCELLED: Look("#CC79A7", "\\\\"),
     None: Look("#F0E442", "-"),
 }
-DEEDS = {
+SIGNS: dict[EventName | Deed, tuple[str, str]] = {  # what comes to a worker from outside
     Deed.KILLED: ("X", "kill -9"),
     Deed.PAUSED: ("s", "paused"),
     Deed.CONTINUED: (">", "continued"),
     Deed.STOPPED: ("o", "stopped"),
     Deed.EXITED: ("o", "exited"),
+    EventName.CANCEL_REQUESTED: ("D", "to be cancelled"),
 }
 
 
@@ -68,8 +69,8 @@ def plot_timeline(timeline: Timeline, *, title: str = "Who had which job, and wh
     for bar in timeline.bars:
         _draw_bar(axes, lanes.index(bar.worker), bar, timeline)
     for step in timeline.steps:
-        if isinstance(step.name, Deed) and step.worker is not None:
-            _draw_deed(axes, lanes.index(step.worker), step)
+        if step.within and step.worker is not None:
+            _draw_sign(axes, lanes.index(step.worker), step)
     axes.set_yticks(range(len(lanes)), lanes, fontsize=FONT + 2, fontweight="bold")
     axes.set_ylim(len(lanes) - 0.35, -0.6)
     axes.set_xlim(0, _right_end(timeline))
@@ -141,11 +142,11 @@ def _draw_bar(axes: "Axes", lane: int, bar: Bar, timeline: Timeline) -> None:
     top, bottom = lane - HEIGHT / 2, lane + HEIGHT / 2
     if bar.heartbeats:
         axes.vlines(bar.heartbeats, bottom, bottom + 0.12, DARK, linewidth=3.5, label="heartbeat")
-    if bar.outcome is Outcome.CRASHED:
+    if bar.ran_out:
         end, words = bottom + 0.31, "the lease runs out"
         axes.vlines(bar.end, top, end, RED, "dashed", linewidth=2.5, label=words)
-        crashes = [b for b in timeline.bars if b.outcome is Outcome.CRASHED]
-        if len(crashes) == 1 and bar.end > _length(words, timeline):  # else there is no room
+        alone = len([b for b in timeline.bars if b.ran_out]) == 1
+        if alone and bar.end > _length(words, timeline):  # else there is no room
             _say(axes, words, (bar.end, end), (-6, 0), ha="right", color=RED)
     _say(axes, _title(bar, timeline), (bar.start, top), (3, 5))
 
@@ -164,8 +165,8 @@ def _title(bar: Bar, timeline: Timeline) -> str:
     return next((title for title in titles if _length(title, timeline) < room), "")
 
 
-def _draw_deed(axes: "Axes", lane: int, step: Step) -> None:
-    marker, word = DEEDS[Deed(step.name)]
+def _draw_sign(axes: "Axes", lane: int, step: Step) -> None:
+    marker, word = SIGNS[step.name]
     axes.plot(
         step.at,
         lane,
@@ -189,13 +190,13 @@ def _say(
 
 
 def _right_end(timeline: Timeline) -> float:
-    """Return where the seconds end: after the last bar, and the words beside the last deed."""
-    deeds = [
-        s.at + _length(DEEDS[s.name][1] + "    ", timeline)
-        for s in timeline.steps
-        if isinstance(s.name, Deed)
+    """Return where the seconds end: after the last bar, and the words beside the last sign."""
+    words = [
+        step.at + _length(SIGNS[step.name][1] + "    ", timeline)
+        for step in timeline.steps
+        if step.within
     ]
-    return max([(timeline.span or 1.0) * 1.02, *deeds])
+    return max([(timeline.span or 1.0) * 1.02, *words])
 
 
 def _length(words: str, timeline: Timeline) -> float:

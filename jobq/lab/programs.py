@@ -1,11 +1,14 @@
-"""The programs of a lab: a worker, an API, and the naive API that the course is warned by."""
+"""The programs of a lab: a worker, an API or a naive one to be warned by, and a mail server."""
 
 import http.client
+import importlib.util
 import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from jobq.errors import LabError
+from jobq.lab import mailbox
 from jobq.lab.processes import Process
 
 LOOPBACK = "127.0.0.1"
@@ -52,6 +55,37 @@ class ApiProcess(Process):
             return True  # whatever the answer is
         finally:
             connection.close()
+
+
+class MailServerProcess(Process):
+    """A mail server of the lab, on `port`; jobq.lab.mail says what it does with what it is sent."""
+
+    def __init__(self, name: str, folder: Path, port: int | None = None) -> None:
+        if importlib.util.find_spec("aiosmtpd") is None:
+            raise LabError("the mail server needs aiosmtpd: pip install 'jobq[course]'")
+        self.port = _free_port() if port is None else port
+        self._file = folder / f"mail-{self.port}.jsonl"
+        words = ["jobq.lab.mail", "--file", str(self._file), "--port", str(self.port)]
+        super().__init__(name, folder, words)
+
+    def wait_until_started(self) -> None:
+        """Wait until the server has said that it listens.
+
+        An answer on its port could be that of another one, which has the port already.
+        """
+        self.wait_until_ready(lambda: "listens" in self.log)
+
+    def accepted(self) -> list[str]:
+        """Return the recipients of the mails that it took, in order."""
+        return [mail.to for mail in mailbox.read(self._file) if not mail.dropped]
+
+    def dropped(self) -> list[str]:
+        """Return the recipients of the mails that it had taken before and so dropped, in order."""
+        return [mail.to for mail in mailbox.read(self._file) if mail.dropped]
+
+    def got_twice(self) -> list[str]:
+        """Return the recipients who got the same mail more than once."""
+        return mailbox.got_twice(mailbox.read(self._file))
 
 
 def _free_port() -> int:

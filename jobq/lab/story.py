@@ -5,21 +5,31 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from jobq.job import Event, EventName, Status
-from jobq.oneline import one_line
-
-ERROR_LENGTH = 100  # characters of an error that a line shows
+from jobq.oneline import in_words, short
+from jobq.store.endings import RAN_OUT
 
 Name = Callable[[str], str]
 
 SENTENCES = {
     EventName.ENQUEUED: "{job} enqueued{later}",
     EventName.CLAIMED: "{worker} took {job} (attempt {attempt})",
-    EventName.HEARTBEAT: "{worker} extended its lease on {job}",
+    EventName.HEARTBEAT: "{worker} extended its lease on {job}{progress}",
     EventName.DONE: "{worker} finished {job}",
     EventName.FAILED: "{worker} failed {job}: {error}; {fate}{later}",
-    EventName.CRASHED: "{job}'s lease ran out; attempt {attempt} is closed as crashed{and_failed}",
-    EventName.RELEASED: "{worker} released {job}; the attempt is not counted",
+    EventName.CRASHED: "{job}'s lease ran out; attempt {attempt} is closed as crashed{and_so}",
+    EventName.RELEASED: "{worker} released {job}; the attempt is not counted{and_so}",
+    EventName.CANCEL_REQUESTED: "{job} is to be cancelled; the next heartbeat tells {worker}",
+    EventName.CANCELLED: "{job} is cancelled{by_worker}",
+    EventName.RETRIED: "{job} is queued again by an operator; its attempts begin anew",
     EventName.REJECTED: "{job} was rejected: {error}",
+}
+
+
+DIED = "{worker} saw {job} crash: {error}; {fate}{later}"  # a crash before its lease ran out
+FATES = {  # of a job whose attempt did not succeed
+    Status.QUEUED: "queued again",
+    Status.FAILED: "failed for good",
+    Status.CANCELLED: "cancelled, as was asked for",
 }
 
 
@@ -88,16 +98,31 @@ def sentence(
     """Return what happened, as a sentence; with `waits` it gives waits in seconds."""
     if isinstance(happening, Mark):
         return f"{name_worker(happening.worker)} {happening.deed} ({happening.how})"
-    job, failed = name_job(happening.job_id), happening.status is Status.FAILED
-    return SENTENCES[happening.name].format(
+    job, worker = name_job(happening.job_id), name_worker(happening.worker or "nobody")
+    died = happening.name is EventName.CRASHED and not ran_out(happening)
+    return (DIED if died else SENTENCES[happening.name]).format(
         job=job,
-        worker=name_worker(happening.worker or "nobody"),
+        worker=worker,
         attempt=happening.attempt,
-        error=_short(happening.error),
+        error=short(happening.error or "no reason given"),
         later=_later(happening, in_seconds=waits),
-        fate="failed for good" if failed else "queued again",
-        and_failed=f"; {job} has failed for good" if failed else "",
+        fate=FATES.get(happening.status, happening.status),
+        and_so=_and_so(happening, job),
+        by_worker=f"; {worker} has stopped" if happening.worker else "",
+        progress=f": {in_words(happening.progress)}" if happening.progress else "",
     )
+
+
+def ran_out(event: Event) -> bool:
+    """Whether an attempt ended with its lease; another crash is a process that was seen to die."""
+    return event.name is EventName.CRASHED and (event.error or "").endswith(RAN_OUT)
+
+
+def _and_so(event: Event, job: str) -> str:
+    """Return what else became of a job that is not queued again."""
+    if event.status is Status.FAILED:
+        return f"; {job} has failed for good"
+    return f"; {job} is cancelled, as was asked for" if event.status is Status.CANCELLED else ""
 
 
 def _later(event: Event, *, in_seconds: bool) -> str:
@@ -105,9 +130,3 @@ def _later(event: Event, *, in_seconds: bool) -> str:
     if wait <= 0:
         return ""
     return f", for {wait:.2f} s later" if in_seconds else ", for later"
-
-
-def _short(error: str | None) -> str:
-    """Return an error as one line of bounded length that cannot command a terminal."""
-    text = one_line(" ".join((error or "no reason given").split()))
-    return text if len(text) <= ERROR_LENGTH else f"{text[: ERROR_LENGTH - 1]}…"

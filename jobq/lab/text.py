@@ -28,7 +28,12 @@ LETTERS: dict[str, str] = {  # by word: the event that ends an attempt is called
     Outcome.RELEASED: "R",
     Outcome.CANCELLED: "N",
     Outcome.DONE: "D",
+    EventName.CANCEL_REQUESTED: "?",
 }
+TITLES: dict[str, str] = {
+    EventName.CANCEL_REQUESTED: "cancel?"
+}  # of steps whose name is longer than a column
+CRASHES = {True: "the lease ran out", False: "the process died"}
 MEANINGS = {
     BEGINS: "attempt begins",
     WORKS: "works",
@@ -37,7 +42,7 @@ MEANINGS = {
     STILL_RUNS: "still runs",
     WAITS: "waits in the queue",
     **{letter: str(word) for word, letter in LETTERS.items()},
-    "C": "crashed: the lease ran out",
+    "?": "to be cancelled",
 }
 
 
@@ -46,7 +51,7 @@ def text(timeline: Timeline, *, width: int = 78) -> str:
     margin = _margin(timeline.lanes)
     steps = timeline.steps
     rows = [
-        ("", "".join(f"{step.name:{COLUMN}}" for step in steps)),
+        ("", "".join(f"{TITLES.get(step.name, step.name):{COLUMN}}" for step in steps)),
         ("", "".join(f"{step.job or '':{COLUMN}.{COLUMN - 1}}" for step in steps)),
         *((lane, _cells(lane, steps)) for lane in timeline.lanes),
     ]
@@ -64,7 +69,7 @@ def _cells(lane: str, steps: Sequence[Step]) -> str:
     for step in steps:
         sign = goes_on
         if step.worker == lane:
-            sign, goes_on = _sign(step), _after(step, leased=goes_on != " ")
+            sign, goes_on = _sign(step), _after(step, goes_on)
         row += sign[:COLUMN].ljust(COLUMN, goes_on)
     return row if goes_on != WORKS else row[:-1] + STILL_RUNS
 
@@ -75,11 +80,13 @@ def _sign(step: Step) -> str:
     return LETTERS[step.name]
 
 
-def _after(step: Step, *, leased: bool) -> str:
+def _after(step: Step, before: str) -> str:
     """Return what goes on in a worker's lane after a step that concerns it."""
     if step.name is EventName.CLAIMED:
         return WORKS
-    if isinstance(step.name, Deed) and leased:
+    if step.name is EventName.CANCEL_REQUESTED:
+        return before
+    if isinstance(step.name, Deed) and before != " ":
         return WORKS if step.name is Deed.CONTINUED else IDLE
     return " "
 
@@ -127,7 +134,7 @@ def _scaled(lane: str, timeline: Timeline, columns: int, column: Callable[[float
         if bar.worker == lane:
             _draw(row, bar, column)
     for step in timeline.steps:
-        if step.worker == lane and isinstance(step.name, Deed):
+        if step.worker == lane and step.within:
             row[column(step.at)] = LETTERS[step.name]
     return "".join(row)
 
@@ -176,12 +183,19 @@ def _legend(timeline: Timeline, signs: set[str], width: int) -> list[str]:
     used |= {STILL_RUNS for bar in timeline.bars if _still_runs(bar)}
     # A space that textwrap does not break at holds a sign and its meaning together.
     entries = [
-        f"{sign} {MEANINGS[sign]}".replace(" ", "\N{NO-BREAK SPACE}")
-        for sign in MEANINGS
+        f"{sign} {meaning}".replace(" ", "\N{NO-BREAK SPACE}")
+        for sign, meaning in (MEANINGS | _crash(timeline)).items()
         if sign in used
     ]
     lines = textwrap.wrap("   ".join(entries), width, break_long_words=False)
     return ["\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")]
+
+
+def _crash(timeline: Timeline) -> dict[str, str]:
+    """Return the meaning of a crash in this picture."""
+    crashes = {bar.ran_out for bar in timeline.bars if bar.outcome is Outcome.CRASHED}
+    words = " or ".join(words for ran_out, words in CRASHES.items() if ran_out in crashes)
+    return {LETTERS[Outcome.CRASHED]: f"crashed: {words}"}
 
 
 def _still_runs(bar: Bar) -> bool:

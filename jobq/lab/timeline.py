@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from jobq.job import Event, EventName, Outcome, Status
-from jobq.lab.story import Deed, Mark, Name, in_order, is_heartbeat
+from jobq.lab.story import Deed, Mark, Name, in_order, is_heartbeat, ran_out
 
 Interval = tuple[float, float]
 
@@ -26,6 +26,7 @@ class Bar:
     outcome: Outcome | None  # None while it runs
     heartbeats: tuple[float, ...]
     idle: tuple[Interval, ...]  # the lease held, but the process was dead or stood still
+    ran_out: bool = False  # it crashed with its lease; else a crash is a process seen to die
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Step:
     worker: str | None
     job: str | None
     attempt: int = 0
+
+    @property
+    def within(self) -> bool:
+        """Whether it came to a worker during an attempt, or between two, and is no end of one."""
+        return isinstance(self.name, Deed) or self.name is EventName.CANCEL_REQUESTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def build(
     return Timeline(
         lanes=tuple(dict.fromkeys([*map(name_worker, lanes), *seen])),
         bars=bars,
-        waits=tuple(_waits(log, bars, span)),
+        waits=tuple(_waits(log, span)),
         steps=steps,
         span=span,
     )
@@ -115,13 +121,13 @@ def _bars(log: Sequence[Event], deeds: Sequence[Mark], until: float) -> Iterator
     """Give the attempts in the order of their starts."""
     leases: dict[tuple[str, int], list[Event]] = {}
     for event in log:
-        if event.name not in {EventName.ENQUEUED, EventName.REJECTED}:
+        if event.worker is not None:  # what happens under no lease has none
             leases.setdefault((event.job_id, event.token), []).append(event)
     for lease in leases.values():
         first, last = lease[0], lease[-1]
         outcome = Outcome(last.name) if last.status is not Status.RUNNING else None
         end = last.at if outcome else until
-        if outcome is Outcome.CRASHED:
+        if ran_out(last):
             # Whoever finds that a lease ran out writes so later: the attempt ended with the lease.
             end = next(e.locked_until for e in reversed(lease) if e.locked_until is not None)
         yield Bar(
@@ -133,6 +139,7 @@ def _bars(log: Sequence[Event], deeds: Sequence[Mark], until: float) -> Iterator
             outcome=outcome,
             heartbeats=tuple(e.at for e in lease if e.name is EventName.HEARTBEAT),
             idle=tuple(_idle(first.worker, first.at, end, deeds)),
+            ran_out=ran_out(last),
         )
 
 
@@ -149,15 +156,22 @@ def _idle(
             yield max(away, start), min(back, end)
 
 
-def _waits(log: Sequence[Event], bars: Sequence[Bar], until: float) -> Iterator[Wait]:
+def _waits(log: Sequence[Event], until: float) -> Iterator[Wait]:
     """Give the times in which a job that could have been claimed, or will be, had no lease."""
-    for enqueued in (event for event in log if event.name is EventName.ENQUEUED):
-        last = next(event for event in reversed(log) if event.job_id == enqueued.job_id)
-        mine = [bar for bar in bars if bar.job == enqueued.job_id]
-        begins = [enqueued.at, *(bar.end for bar in mine)]
-        ends = [bar.start for bar in mine]
-        if not mine or last.status is Status.QUEUED:
-            ends.append(until if last.status is Status.QUEUED else last.at)
-        for begin, end in zip(begins, ends, strict=False):
-            if begin < end:
-                yield Wait(enqueued.job_id, begin, end)
+    for job in dict.fromkeys(event.job_id for event in log):
+        begin: float | None = None
+        lease_end = 0.0
+        for event in (event for event in log if event.job_id == job):
+            if event.status is Status.QUEUED:
+                begin = lease_end if ran_out(event) else event.at
+            elif begin is not None:
+                yield from _wait(job, begin, event.at)
+                begin = None
+            lease_end = event.at if event.locked_until is None else event.locked_until
+        if begin is not None:
+            yield from _wait(job, begin, until)
+
+
+def _wait(job: str, begin: float, end: float) -> Iterator[Wait]:
+    if begin < end:
+        yield Wait(job, begin, end)

@@ -1,14 +1,16 @@
 """One thread's connection to a SQLite file, and what SQLite's errors mean."""
 
+import re
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from jobq.errors import ForeignFile, StoreBusy, StoreError
+from jobq.errors import ForeignFile, InvalidInput, StoreBusy, StoreError
 from jobq.store.doorbell import Doorbell
 from jobq.store.engine import Row, RowRefused, named_statements
 from jobq.store.fairlock import FairLock
@@ -16,75 +18,148 @@ from jobq.store.fairlock import FairLock
 STATEMENTS = named_statements("sqlite.sql")
 
 Synchronous = Literal["FULL", "NORMAL"]
+# After blanks and comments, the words by which SQL begins and ends transactions.
+ENDS_TRANSACTION = re.compile(
+    r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*(BEGIN|COMMIT|END|ROLLBACK|SAVEPOINT|RELEASE)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+Parameters = Mapping[str, Any] | Sequence[Any]
 
 
-class Connection:
+class Statements:
+    """Runs SQL on a connection, in whatever transaction is open there."""
+
+    def __init__(self, path: Path, raw: sqlite3.Connection) -> None:
+        self.path = path
+        self.raw = raw
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> list[Any]:
+        """Run one statement of SQL and return its rows, all of them: no snapshot stays open."""
+        rows, _ = self._run(sql, parameters)
+        return rows
+
+    def one(self, statement: str, **parameters: Any) -> Row | None:
+        """Return the first row that the statement gives, if any."""
+        rows = self.all(statement, **parameters)
+        return rows[0] if rows else None
+
+    def all(self, statement: str, **parameters: Any) -> list[Row]:
+        """Return every row that the statement gives."""
+        rows, _ = self._run(STATEMENTS[statement], parameters)
+        return rows
+
+    def run(self, statement: str, **parameters: Any) -> int:
+        """Return the number of rows that the statement changed."""
+        _, changed = self._run(STATEMENTS[statement], parameters)
+        return changed
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what was done within if it raises; the transaction goes on."""
+        self._run("SAVEPOINT here", ())
+        try:
+            yield
+        except BaseException:
+            if self.in_transaction:  # some errors, such as a full disk, undo all of it
+                self._run("ROLLBACK TO here", ())
+            raise
+        finally:
+            if self.in_transaction:
+                self._run("RELEASE here", ())
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.raw.in_transaction
+
+    def now(self) -> float:
+        """Return the machine's time: all processes on one file share it."""
+        return time.time()
+
+    def _run(self, sql: str, parameters: Parameters) -> tuple[list[Any], int]:
+        """Return the rows that a statement gives, and how many it changed."""
+        with self._explained():
+            cursor = self.raw.cursor()
+            cursor.row_factory = sqlite3.Row  # whatever the connection's own is
+            return cursor.execute(sql, parameters).fetchall(), cursor.rowcount
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours, with the mend."""
+        try:
+            yield
+        except (sqlite3.IntegrityError, UnicodeEncodeError, OverflowError) as error:
+            raise RowRefused(f"{self.path} refused a row: {error}") from error
+        except (sqlite3.Error, sqlite3.Warning) as error:  # Warning: two statements, before 3.12
+            code = getattr(error, "sqlite_errorcode", 0)
+            kind, mend = _MENDS.get(code) or _MENDS.get(code & 0xFF, _NO_MEND)
+            raise kind(f"{self.path}: {error}; {mend}") from error
+
+
+class Connection(Statements):
     """One thread's connection, which is also its transaction: SQLite knows no other."""
 
     def __init__(self, path: Path, synchronous: Synchronous, busy_seconds: float) -> None:
-        self._path = path
+        self.path = path
         self.lock = FairLock(path.with_name(path.name + "-lock"))
         with self._explained():
-            self._raw = sqlite3.connect(
+            raw = sqlite3.connect(
                 path,
                 timeout=busy_seconds,
                 isolation_level=None,
                 check_same_thread=False,  # for Sqlite.close alone
                 cached_statements=len(STATEMENTS) + 16,
             )
-        self._raw.row_factory = sqlite3.Row
+        super().__init__(path, raw)
+        self._using = threading.RLock()
+        self._depth = 0  # of the blocks in which its thread uses it
+        self._closing = False
+        self.closed = False
         # Bytes that are no UTF-8 must not stop a claim in its tracks: `to_job` finds them.
-        self._raw.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        self.raw.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         self.execute(f"PRAGMA synchronous = {synchronous}")
-
-    def execute(self, sql: str, parameters: dict[str, Any] | None = None) -> list[Any]:
-        """Run one statement of SQL and return its rows, all of them: no snapshot stays open."""
-        with self._explained():
-            return self._raw.execute(sql, parameters or {}).fetchall()
-
-    def one(self, statement: str, **parameters: Any) -> Row | None:
-        """Return the first row that the statement gives, if any."""
-        rows = self.execute(STATEMENTS[statement], parameters)
-        return rows[0] if rows else None
-
-    def all(self, statement: str, **parameters: Any) -> list[Row]:
-        """Return every row that the statement gives."""
-        return self.execute(STATEMENTS[statement], parameters)
-
-    def run(self, statement: str, **parameters: Any) -> int:
-        """Return the number of rows that the statement changed."""
-        with self._explained():
-            return self._raw.execute(STATEMENTS[statement], parameters).rowcount
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        """Undo what was done within if it raises; the transaction goes on."""
-        self.execute("SAVEPOINT here")
-        try:
-            yield
-        except BaseException:
-            self.execute("ROLLBACK TO here")
-            raise
-        finally:
-            self.execute("RELEASE here")
 
     @cached_property
     def bell(self) -> Doorbell:
         """What tells that some connection has written; made for a thread that waits."""
         return Doorbell(self.lock.path)
 
-    def now(self) -> float:
-        """Return the machine's time: all processes on one file share it."""
-        return time.time()
-
     def roll_back(self) -> None:
         """Undo the transaction, if one is open."""
         with self._explained():
-            self._raw.rollback()
+            self.raw.rollback()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the connection open while its thread is at work with it."""
+        try:
+            with self._using:
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+        finally:
+            if self._closing:
+                self.close()
 
     def close(self) -> None:
-        """Close everything."""
-        self._raw.close()
+        """Close everything; if its thread is at work with it, once that has come to the end.
+
+        To close a connection in the middle of a statement would be the end of the process, and a
+        lock that is waited for must not be closed either: its number may be another file's then.
+        """
+        self._closing = True
+        if self._using.acquire(blocking=False):
+            try:
+                if self._depth == 0:  # more, if it is this thread that is at work
+                    self._close()
+            finally:
+                self._using.release()
+
+    def _close(self) -> None:
+        self.closed = True
+        self.raw.close()
         self.let_go()
 
     def let_go(self) -> None:
@@ -94,23 +169,51 @@ class Connection:
             self.bell.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_raw"):
-            self.close()
+        if hasattr(self, "raw"):
+            self._close()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours, with the mend."""
-        try:
-            yield
-        except (sqlite3.IntegrityError, UnicodeEncodeError) as error:
-            raise RowRefused(f"{self._path} refused a row: {error}") from error
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            kind, mend = _MENDS.get(code, (StoreError, "nothing was changed"))
-            raise kind(f"{self._path}: {error}; {mend}") from error
+
+class OpenTransaction(Statements):
+    """What runs in one transaction of a connection, in its thread and until its end."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection.path, connection.raw)
+        self._thread = threading.get_ident()
+        self._ended = False
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> list[Any]:
+        """Run one statement of SQL, but none that would begin or end a transaction."""
+        if found := ENDS_TRANSACTION.match(sql):
+            raise InvalidInput(
+                f"{found[1].upper()} is the store's to say: what runs here is committed together, "
+                "or undone by raising; a part can be undone by `with tx.savepoint(): …`"
+            )
+        return super().execute(sql, parameters)
+
+    def commit(self) -> None:
+        """Make everything true at once."""
+        self._run("COMMIT", ())
+
+    def end(self) -> None:
+        """Let nothing more run here."""
+        self._ended = True
+
+    def _run(self, sql: str, parameters: Parameters) -> tuple[list[Any], int]:
+        undone = not self.in_transaction  # by a statement: ON CONFLICT ROLLBACK
+        if self._ended or undone:
+            raise InvalidInput(
+                "this transaction has ended: begin another, or work within its block"
+            )
+        if self._thread != threading.get_ident():
+            raise InvalidInput("this transaction is another thread's: let that thread do the work")
+        return super()._run(sql, parameters)
 
 
 _MENDS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_BUSY_SNAPSHOT: (
+        StoreBusy,
+        "another program wrote after this transaction had read: begin with BEGIN IMMEDIATE",
+    ),
     sqlite3.SQLITE_BUSY: (StoreBusy, "another program writes to it: end that first"),
     sqlite3.SQLITE_FULL: (StoreError, "nothing was changed: free some space and try again"),
     sqlite3.SQLITE_READONLY: (StoreError, "make the file and its folder writable"),
@@ -118,3 +221,4 @@ _MENDS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_NOTADB: (ForeignFile, "so it is not a jobq store: name another file"),
     sqlite3.SQLITE_CORRUPT: (StoreError, "restore it from a copy"),
 }
+_NO_MEND = (StoreError, "nothing was changed")

@@ -39,9 +39,9 @@ class Doorbell:
 
     def close(self) -> None:
         """Give the bell back to the system."""
-        if self._events is not None:
-            os.close(self._events)
-            self._events = None
+        events, self._events = self._events, None  # two may come at once: see FairLock.close
+        if events is not None:
+            os.close(events)
 
 
 def _listen(path: Path) -> int | None:

@@ -1,11 +1,16 @@
-"""What an attempt's end makes of its job. Pure: `moves.end` acts on what is decided here."""
+"""What an attempt's end makes of its job. Pure: `moves.end` acts on what is decided here.
+
+Each function is given the job's row as it is under the lease.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobq.job import Job, Outcome, Status
-from jobq.retry import RetryPolicy
+from jobq.job import Outcome, Status
 from jobq.store.engine import Row
+
+RAN_OUT = "ran out without a heartbeat"  # so ends the error of an attempt that ended with its lease
+MAX_RELEASES = 100  # attempts that a job may be given back; they do not count among the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,28 +25,44 @@ class Ending:
     error: str | None = None  # of the attempt
     job_error: str | None = None  # of the job, if it gets a new one
     result: str | None = None  # JSON text
+    releases: int = 0
 
 
-def after_success(job: Job, result: str, now: float) -> Ending:
+def after_success(row: Row, result: str, now: float) -> Ending:
     """Return the end of an attempt whose handler returned."""
-    return Ending(Outcome.DONE, now, Status.DONE, job.attempts, job.run_after, result=result)
+    return Ending(
+        Outcome.DONE,
+        now,
+        Status.DONE,
+        row["attempts"],
+        row["run_after"],
+        result=result,
+        releases=row["releases"],
+    )
 
 
 def after_failure(
-    job: Job,
+    row: Row,
     error: str,
     now: float,
-    policy: RetryPolicy,
-    random: Callable[[], float],
+    delay: Callable[[int], float],
     *,
     final: bool,
+    crashed: bool,
 ) -> Ending:
-    """Return the end of an attempt whose handler raised; `final` forgoes the attempts left."""
-    if final or job.attempts >= job.max_attempts:
-        status, run_after = Status.FAILED, job.run_after
-    else:
-        status, run_after = Status.QUEUED, now + policy.delay(job.attempts, random)
-    return Ending(Outcome.FAILED, now, status, job.attempts, run_after, error, job_error=error)
+    """Return the end of an attempt whose handler raised, or whose process was seen to die.
+
+    `delay` gives the wait in seconds after so many attempts; `final` forgoes those left.
+    """
+    outcome = Outcome.CRASHED if crashed else Outcome.FAILED
+    attempts, run_after, status = row["attempts"], row["run_after"], _next(row)
+    if status is Status.QUEUED and final:
+        status = Status.FAILED
+    elif status is Status.QUEUED:
+        run_after = now + delay(attempts)
+    return Ending(
+        outcome, now, status, attempts, run_after, error, job_error=error, releases=row["releases"]
+    )
 
 
 def after_crash(row: Row) -> Ending:
@@ -51,14 +72,62 @@ def after_crash(row: Row) -> Ending:
     is taken by the next claim (G10). The attempt counts like any other, so a job that kills its
     workers is bounded (G4). It is no error of the job's, unless it was the last.
     """
-    attempts, ended_at, run_after = row["attempts"], row["locked_until"], row["run_after"]
-    error = f"the lease of {row['worker']} ran out without a heartbeat"
-    if attempts < row["max_attempts"]:
-        return Ending(Outcome.CRASHED, ended_at, Status.QUEUED, attempts, run_after, error)
+    status, attempts = _next(row), row["attempts"]
+    error = f"the lease of {row['worker']} {RAN_OUT}"
     last = f"{error}; that was the last of {attempts} attempts"
-    return Ending(Outcome.CRASHED, ended_at, Status.FAILED, attempts, run_after, error, last)
+    return Ending(
+        Outcome.CRASHED,
+        row["locked_until"],
+        status,
+        attempts,
+        row["run_after"],
+        error,
+        job_error=last if status is Status.FAILED else None,
+        releases=row["releases"],
+    )
 
 
-def after_release(job: Job, now: float) -> Ending:
-    """Return the end of an attempt given back unharmed: not counted, and runnable at once."""
-    return Ending(Outcome.RELEASED, now, Status.QUEUED, job.attempts - 1, job.run_after)
+def after_release(row: Row, now: float) -> Ending:
+    """Return the end of an attempt given back unharmed: not counted, and runnable at once.
+
+    It counts among the releases, so that a job which is given back every time is bounded too.
+    """
+    releases = row["releases"] + 1
+    status, error = Status.QUEUED, None
+    if row["cancel_requested"]:
+        status = Status.CANCELLED
+    elif releases >= MAX_RELEASES:
+        status, error = Status.FAILED, f"given back {releases} times and never brought to an end"
+    return Ending(
+        Outcome.RELEASED,
+        now,
+        status,
+        row["attempts"] - 1,
+        row["run_after"],
+        error,
+        job_error=error,
+        releases=releases,
+    )
+
+
+def after_cancel(row: Row, now: float) -> Ending:
+    """Return the end of an attempt that was stopped because its job is to be cancelled."""
+    return Ending(
+        Outcome.CANCELLED,
+        now,
+        Status.CANCELLED,
+        row["attempts"],
+        row["run_after"],
+        releases=row["releases"],
+    )
+
+
+def _next(row: Row) -> Status:
+    """Return what becomes of a job after an attempt that did not succeed.
+
+    A job that is to be cancelled is cancelled, also after its last attempt: as a failed one it
+    would be among those that an operator retries, who did not want it any more.
+    """
+    if row["cancel_requested"]:
+        return Status.CANCELLED
+    return Status.FAILED if row["attempts"] >= row["max_attempts"] else Status.QUEUED

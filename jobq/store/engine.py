@@ -1,6 +1,6 @@
 """What the store asks of a database engine, and how it finds its SQL."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any, Protocol
@@ -26,6 +26,9 @@ class Transaction(Protocol):
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""
 
+    def execute(self, sql: str, parameters: Mapping[str, Any] | Sequence[Any] = ()) -> list[Row]:
+        """Run a statement that is not the store's own, and return its rows."""
+
     def savepoint(self) -> AbstractContextManager[None]:
         """Undo what was done within if it raises; the transaction goes on."""
 
@@ -41,6 +44,12 @@ class Engine(Protocol):
 
     def read(self) -> AbstractContextManager[Transaction]:
         """Give a transaction for reading; each statement sees its own snapshot."""
+
+    def join(self, connection: Any) -> Transaction:
+        """Return the transaction that a caller has open on a connection of its own.
+
+        Raises InvalidInput if there is none, or the connection is to another database.
+        """
 
     def change_mark(self) -> int:
         """Return a number that is another one after other connections have written."""

@@ -51,9 +51,11 @@ class FairLock:
 
     def close(self) -> None:
         """Close the file, and with it the lock if it is held."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        # Two may come at once, `Sqlite.close` and the end of the thread that had the connection;
+        # the number of a file that was closed twice may be somebody else's by then.
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
     def _acquire_in_turn(self, file: int, seconds: float) -> bool:
         """Wait in the kernel's queue. `flock` knows no timeout, so a thread waits in our place."""

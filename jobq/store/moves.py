@@ -31,6 +31,7 @@ def log(
     *,
     worker: str | None,
     error: str | None = None,
+    progress: str | None = None,
 ) -> None:
     """Append what just happened to the event log; `job` is the row after it."""
     queued = job["status"] == Status.QUEUED
@@ -46,6 +47,7 @@ def log(
         locked_until=job["locked_until"],
         run_after=job["run_after"] if queued else None,
         error=error,
+        progress=progress,
     )
 
 
@@ -79,6 +81,7 @@ def end(tx: Transaction, lease: Lease, ending: Ending, now: float) -> Row | None
         result=ending.result,
         error=ending.job_error,
         finished_at=now if ending.status.final else None,
+        releases=ending.releases,
     )
     if row is None:
         return None

@@ -1,16 +1,22 @@
 """What is asked of enqueue: checked at the door, and compared when its key comes again. Pure."""
 
+import json
+import reprlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from jobq import strictjson
-from jobq.checks import check_integer, check_seconds
+from jobq.checks import check_integer, check_number, check_seconds
 from jobq.errors import IdempotencyConflict, InvalidInput
-from jobq.job import Job
-from jobq.store.engine import Row
+from jobq.job import Job, Progress
+from jobq.retry import RetryPolicy
+from jobq.store.engine import Transaction
 from jobq.store.rows import to_job
 
 MAX_ATTEMPTS = 1_000_000
 MAX_PRIORITY = 1_000
+MAX_PROGRESS = 4_000  # bytes of JSON, with each heartbeat
 AGEING_SECONDS = 60.0  # a step of priority is worth this much waiting: nobody waits for ever (G9)
 
 
@@ -21,12 +27,13 @@ class Request:
         self,
         kind: str,
         payload: dict[str, Any],
-        idempotency_key: str | None,
+        idempotency_key: str | None = None,
         *,
-        max_attempts: int,
-        run_after: float,
-        priority: int,
-        max_bytes: int,
+        max_attempts: int = 3,
+        run_after: float = 0.0,
+        priority: int = 0,
+        retry: RetryPolicy | None = None,
+        max_bytes: int = strictjson.MAX_BYTES,
     ) -> None:
         self._kind = strictjson.check_name(kind, "kind")
         if type(payload) is not dict:
@@ -38,6 +45,9 @@ class Request:
         self._key = idempotency_key
         self._max_attempts = check_integer(max_attempts, "max_attempts", 1, MAX_ATTEMPTS)
         self._run_after = check_seconds(run_after, "run_after", least=0)
+        if retry is not None and type(retry) is not RetryPolicy:
+            raise InvalidInput(f"retry is {reprlib.repr(retry)}: use a RetryPolicy")
+        self._retry = retry
         self._priority = check_integer(priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
 
     def columns(self, now: float) -> dict[str, Any]:
@@ -53,14 +63,16 @@ class Request:
             "rank": now - self._priority * AGEING_SECONDS,
             "run_after": self._run_after,
             "ready": self._run_after <= now,
+            "retry": None if self._retry is None else json.dumps(asdict(self._retry)),
             "created_at": now,
         }
 
-    def same_as(self, row: Row) -> Job:
+    def same_as(self, tx: Transaction) -> Job:
         """Return the job that has the key already, if it was asked for in the same words.
 
         Raises IdempotencyConflict, which names the fields of the payload that differ.
         """
+        [row] = tx.all("job_of_key", idempotency_key=self._key)
         job = to_job(row)
         differing = strictjson.differing_fields(job.payload, self._payload)
         if job.kind != self._kind:
@@ -68,3 +80,51 @@ class Request:
         if differing:
             raise IdempotencyConflict(str(self._key), job.id, differing)
         return job
+
+
+ARGUMENTS = (
+    "kind",
+    "payload",
+    "idempotency_key",
+    "max_attempts",
+    "run_after",
+    "priority",
+    "retry",
+)
+
+
+def to_requests(jobs: Iterable[Mapping[str, Any]], max_bytes: int) -> list[Request]:
+    """Return what is asked for by mappings of enqueue's arguments.
+
+    Raises InvalidInput, or NotStrictJson, which says which of them breaks a rule.
+    """
+    requests = []
+    for number, job in enumerate(jobs):
+        try:
+            requests.append(_to_request(job, max_bytes))
+        except InvalidInput as error:
+            raise type(error)(f"jobs[{number}]: {error}") from error
+    return requests
+
+
+def _to_request(job: Mapping[str, Any], max_bytes: int) -> Request:
+    if not isinstance(job, Mapping):
+        raise InvalidInput(f"it is a {type(job).__name__}: use a mapping of enqueue's arguments")
+    for name in job:
+        if name not in ARGUMENTS:
+            raise InvalidInput(f"it has {reprlib.repr(name)}: use {', '.join(ARGUMENTS)}")
+    for name in ("kind", "payload"):
+        if name not in job:
+            raise InvalidInput(f"it has no {name}: every job needs one")
+    return Request(**job, max_bytes=max_bytes)
+
+
+def progress_text(progress: Progress) -> str:
+    """Return the progress as JSON. Raises InvalidInput for what breaks a rule."""
+    if type(progress) is not Progress:
+        raise InvalidInput(f"progress is {reprlib.repr(progress)}: use a Progress")
+    check_number(progress.done, "progress done", least=0)
+    if progress.total is not None:
+        check_number(progress.total, "progress total", least=0)
+    strictjson.check_text(progress.message, "progress message", max_bytes=MAX_PROGRESS)
+    return strictjson.encode(asdict(progress), "progress", max_bytes=MAX_PROGRESS)

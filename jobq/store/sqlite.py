@@ -15,13 +15,15 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from jobq.checks import check_seconds
 from jobq.errors import InvalidInput, SchemaTooNew, StoreBusy, StoreError
-from jobq.store.connection import STATEMENTS, Connection, Synchronous
+from jobq.store.connection import STATEMENTS, Connection, OpenTransaction, Statements, Synchronous
+from jobq.store.joining import join
 from jobq.store.sqlitefile import APPLICATION_ID, check_file, foreign
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING came with 3.35
 RETRY_SECONDS = 0.003  # between two tries to switch the mode while somebody reads
 
@@ -65,25 +67,39 @@ class Sqlite:
         return f"Sqlite({self._path.name!r}, synchronous={self._synchronous})"
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> Iterator[OpenTransaction]:
         """Begin a transaction that may write; commit at its end, roll back if it raises."""
-        with self._turn() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-                connection.lock.ring()
-            finally:
-                connection.roll_back()  # does nothing after the commit
+        with self._in_use() as connection:
+            if connection.in_transaction:
+                raise InvalidInput(
+                    "this thread has a transaction open, and the store cannot begin another: "
+                    "pass it on (conn=…), or call the store after its end"
+                )
+            with self._turn(connection):
+                tx = OpenTransaction(connection)
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    yield tx
+                    tx.commit()
+                    connection.lock.ring()
+                finally:
+                    tx.end()
+                    connection.roll_back()  # does nothing after the commit
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Give the connection outside of a transaction, so that no snapshot is held open."""
-        yield self._connection()
+        with self._in_use() as connection:
+            yield connection
+
+    def join(self, connection: Any) -> Statements:
+        """Return the transaction that a caller has open on a connection of its own."""
+        return join(self._path, connection)
 
     def change_mark(self) -> int:
         """Return SQLite's `data_version`: another number after another connection's commit."""
-        return int(self._connection().execute("PRAGMA data_version")[0][0])
+        with self.read() as tx:
+            return int(tx.execute("PRAGMA data_version")[0][0])
 
     def wait_for_change(self, mark: int, seconds: float, stop: Callable[[], bool]) -> None:
         """Wait in the monotonic clock's time: no step of the clock matters.
@@ -91,39 +107,46 @@ class Sqlite:
         The bell wakes, and `data_version` decides: a bell that was missed, or that nobody rang,
         costs a glance and no more.
         """
-        bell = self._connection().bell
         deadline = time.monotonic() + seconds
-        while not stop() and self.change_mark() == mark:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return
-            bell.wait(left)
+        with self._in_use() as connection:
+            while not stop() and self.change_mark() == mark:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                connection.bell.wait(left)
 
     def close(self) -> None:
         """Close every connection of this process; a later call opens a new one."""
         for connection in list(self._connections):
             connection.close()
-        self._here = threading.local()
 
     def prepare(self) -> None:
         """Make the schema in an empty file; refuse a file that is not ours, or too new."""
         with self.read() as tx:  # no lock: a store can be looked into while somebody holds it
-            if self._is_ours(tx) and tx.execute("PRAGMA journal_mode")[0][0] == "wal":
+            current = self._version(tx) == SCHEMA_VERSION
+            if current and tx.execute("PRAGMA journal_mode")[0][0] == "wal":
                 return
-        with self._turn() as tx:
-            self._switch_to_wal(tx)
+        with self._in_use() as connection, self._turn(connection):
+            self._switch_to_wal(connection)
         with self.write() as tx:
-            if self._is_ours(tx):  # meanwhile
-                return
-            for statement in STATEMENTS["schema"].split(";\n"):
-                tx.execute(statement)
-            tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            tx.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            version = self._version(tx)
+            if version < SCHEMA_VERSION:  # still: somebody else may have been here meanwhile
+                name = f"upgrade_from_{version}" if version else "schema"
+                for statement in STATEMENTS[name].split(";\n"):
+                    tx.execute(statement)
+                tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                tx.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     @contextmanager
-    def _turn(self) -> Iterator[Connection]:
+    def _turn(self, connection: Connection) -> Iterator[None]:
         """Hold the write lock."""
-        connection = self._connection()
+        try:
+            self._acquire(connection)
+            yield
+        finally:
+            connection.lock.release()  # does nothing if it was not granted
+
+    def _acquire(self, connection: Connection) -> None:
         try:
             granted = connection.lock.acquire(self._busy_seconds)
         except OSError as error:
@@ -135,27 +158,23 @@ class Sqlite:
                 f"{self._path}: another process held the write lock for {self._busy_seconds:g} s; "
                 "is one stopped in the middle of a write? Continue it (kill -CONT) or end it"
             )
-        try:
-            yield connection
-        finally:
-            connection.lock.release()
 
-    def _is_ours(self, tx: Connection) -> bool:
-        """Whether the schema is there; False if the file is empty.
+    def _version(self, tx: Statements) -> int:
+        """Return the version of the file's schema; 0 if the file is empty.
 
         In this order: whoever makes the schema may commit it between two statements here.
         """
         if not tx.execute("SELECT name FROM sqlite_schema LIMIT 1"):
-            return False
+            return 0
         if tx.execute("PRAGMA application_id")[0][0] != APPLICATION_ID:
             raise foreign(self._path)
-        version = tx.execute("PRAGMA user_version")[0][0]
+        version = int(tx.execute("PRAGMA user_version")[0][0])
         if version > SCHEMA_VERSION:
             raise SchemaTooNew(
                 f"{self._path} has schema {version}, and this jobq knows {SCHEMA_VERSION}: "
                 "update jobq, or name another file"
             )
-        return True
+        return version
 
     def _switch_to_wal(self, tx: Connection) -> None:
         """Set the mode, which stays with the file; SQLite refuses to as long as anybody reads."""
@@ -170,9 +189,19 @@ class Sqlite:
             else:
                 return
 
+    @contextmanager
+    def _in_use(self) -> Iterator[Connection]:
+        """Give the thread's connection, which stays open as long as it is used."""
+        while True:
+            connection = self._connection()
+            with connection.in_use():
+                if not connection.closed:  # by another thread, in the moment between
+                    yield connection
+                    return
+
     def _connection(self) -> Connection:
         connection: Connection | None = getattr(self._here, "connection", None)
-        if connection is None:
+        if connection is None or connection.closed:
             connection = Connection(self._path, self._synchronous, self._busy_seconds)
             self._here.connection = connection
             self._connections.add(connection)

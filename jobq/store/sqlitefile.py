@@ -16,6 +16,22 @@ NETWORK = frozenset({
 # fmt: on
 
 
+def path_of(url: str | Path) -> Path:
+    """Return the path of the file that a URL such as `sqlite:///jobs.db` names.
+
+    `sqlite:///` is followed by the path, as in SQLAlchemy: four slashes begin an absolute one.
+    What is no URL is the path itself. Raises InvalidInput for any other URL.
+    """
+    scheme, separator, rest = str(url).partition("://")
+    if not separator:
+        return Path(url)
+    if scheme == "sqlite" and rest.startswith("/"):
+        return Path(rest[1:])
+    raise InvalidInput(
+        f"store URL {str(url)!r} is not one of sqlite:///relative.db, sqlite:////absolute.db"
+    )
+
+
 def check_file(path: Path) -> None:
     """Raise InvalidInput or StoreError if the file cannot be, or become, a store.
 

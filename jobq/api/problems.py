@@ -4,28 +4,17 @@
 problem. What HTTP itself defines, such as an unknown path, has the type `about:blank`.
 """
 
-import json
-import logging
-import reprlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException  # FastAPI's is one of these
 
-from jobq.errors import IdempotencyConflict, InvalidInput, StoreBusy, StoreError, UnknownJob
-
-log = logging.getLogger(__name__)
-
 PROBLEM_JSON = "application/problem+json"
-BUSY_SECONDS = 1  # until a busy store is worth another try
-MAX_FAULTS = 20  # that one answer names
-MAX_SHOWN = 40  # characters of a value
 
 
 class ProblemType(NamedTuple):
@@ -36,6 +25,7 @@ class ProblemType(NamedTuple):
     title: str
     meaning: str
     example: Mapping[str, Any] = {}  # of the members that only this problem has
+    notebook: str = "00_start_here"  # that explains it
 
 
 MALFORMED_BODY = ProblemType(
@@ -83,6 +73,38 @@ IDEMPOTENCY_CONFLICT = ProblemType(
     "names: repeat the first request exactly, or use a new key.",
     {"differing": ["year"]},
 )
+WRONG_STATUS = ProblemType(
+    "/problems/wrong-status",
+    409,
+    "Wrong status",
+    "The job stands where this cannot be done with it: see its status, and retry only what is "
+    "failed or cancelled, cancel only what is queued or running.",
+)
+UNAUTHORIZED = ProblemType(
+    "/problems/unauthorized",
+    401,
+    "Token missing or wrong",
+    "This is for operators: send the server's JOBQ_TOKEN as `Authorization: Bearer …`.",
+)
+NO_TOKEN = ProblemType(
+    "/problems/no-token",
+    403,
+    "Server without a token",
+    "Operators are let in from other machines by a token only: start the server with JOBQ_TOKEN.",
+)
+FOREIGN_SITE = ProblemType(
+    "/problems/foreign-site",
+    403,
+    "Foreign site",
+    "The headers Host and Origin say that the request came about on a page of another site, or "
+    "under a name that is not this server's: `detail` says which names are.",
+)
+STOPPING = ProblemType(
+    "/problems/stopping",
+    503,
+    "Server stopping",
+    "The server is about to end and takes no more requests: use another, or wait for the next.",
+)
 STORE_BUSY = ProblemType(
     "/problems/store-busy",
     503,
@@ -99,8 +121,18 @@ STORE_UNAVAILABLE = ProblemType(
 )
 TYPES = (
     *(MALFORMED_BODY, INVALID_INPUT, UNKNOWN_JOB, BODY_TOO_LARGE, NOT_JSON),
-    *(INVALID_FIELDS, IDEMPOTENCY_CONFLICT, STORE_BUSY, STORE_UNAVAILABLE),
+    *(INVALID_FIELDS, IDEMPOTENCY_CONFLICT, WRONG_STATUS, UNAUTHORIZED, NO_TOKEN, FOREIGN_SITE),
+    *(STOPPING, STORE_BUSY, STORE_UNAVAILABLE),
 )
+OPERATOR = (UNAUTHORIZED, NO_TOKEN)  # of every endpoint that is for operators
+
+
+class Unauthorized(Exception):
+    """The token is missing or wrong."""
+
+
+class Forbidden(Exception):
+    """Nobody can be let in, because the server has no token."""
 
 
 class FieldFault(BaseModel):
@@ -139,17 +171,20 @@ async def explain_problem(name: str) -> str:
     """Explain a type of problem in plain text."""
     for problem in TYPES:
         if problem.uri == f"/problems/{name}":
-            return f"{problem.title} ({problem.status})\n\n{problem.meaning}\n"
+            more = f"Notebook {problem.notebook} tells more; `jobq lab` opens it."
+            return f"{problem.title} ({problem.status})\n\n{problem.meaning}\n\n{more}\n"
     raise HTTPException(404)
 
 
 def documented(path: str, *types: ProblemType) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of the operation at `path` that can end in these problems.
 
-    FastAPI puts a model under application/json: pass its document to `with_media_type`.
+    A request from a foreign site ends everywhere before it has begun.
+
+    FastAPI puts a model under application/json; `description` mends that.
     """
     responses: dict[int | str, dict[str, Any]] = {}
-    for problem in types:
+    for problem in (*types, FOREIGN_SITE):
         empty = {"model": Problem, "description": "", "content": {PROBLEM_JSON: {"examples": {}}}}
         response = responses.setdefault(problem.status, empty)
         response["description"] += f"**{problem.title}.** {problem.meaning}\n\n"
@@ -159,17 +194,6 @@ def documented(path: str, *types: ProblemType) -> dict[int | str, dict[str, Any]
             response["headers"] = RETRY_AFTER
     other = {"model": Problem, "description": "Any other error.", "content": {PROBLEM_JSON: {}}}
     return responses | {"default": other}
-
-
-def with_media_type(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the OpenAPI document with the schema of a problem under its own media type."""
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            for response in operation["responses"].values():
-                content = response["content"]
-                if PROBLEM_JSON in content:
-                    content[PROBLEM_JSON] |= content.pop("application/json", {})
-    return document
 
 
 def _content(problem: ProblemType, detail: str, instance: str, **members: Any) -> dict[str, Any]:
@@ -183,13 +207,14 @@ def _content(problem: ProblemType, detail: str, instance: str, **members: Any) -
     ).model_dump(exclude_unset=True)
 
 
-def _answer(
+def answer(
     request: Request,
     problem: ProblemType,
     detail: str | None = None,
     headers: Mapping[str, str] | None = None,
     **members: Any,
 ) -> Response:
+    """Return the problem as the answer to a request."""
     return JSONResponse(
         _content(problem, detail or problem.meaning, quote(request.scope["path"]), **members),
         status_code=problem.status,
@@ -198,87 +223,7 @@ def _answer(
     )
 
 
-async def _unknown_job(request: Request, error: UnknownJob) -> Response:
-    detail = f"no job has the id {_shown(error.job_id)}: use the job_id of an answer to a request"
-    return _answer(request, UNKNOWN_JOB, detail)
-
-
-async def _invalid_input(request: Request, error: InvalidInput) -> Response:
-    return _answer(request, INVALID_INPUT, str(error))
-
-
-async def _conflict(request: Request, error: IdempotencyConflict) -> Response:
-    return _answer(request, IDEMPOTENCY_CONFLICT, str(error), differing=error.differing)
-
-
-async def _busy(request: Request, _: StoreBusy) -> Response:
-    return _answer(request, STORE_BUSY, headers={"Retry-After": str(BUSY_SECONDS)})
-
-
-async def _unavailable(request: Request, error: StoreError) -> Response:
-    log.error("%s", error)  # for the operator: the client learns nothing of files and folders
-    return _answer(request, STORE_UNAVAILABLE)
-
-
-async def _invalid_request(request: Request, error: RequestValidationError) -> Response:
-    if isinstance(error.body, bytes):  # FastAPI parses what is said to be JSON, and nothing else
-        return _answer(request, NOT_JSON)
-    first, *_ = found = error.errors()
-    if first["type"] == "json_invalid":
-        why = f"the body is not JSON: {first['ctx']['error']} at character {first['loc'][1]}"
-        return _answer(request, MALFORMED_BODY, why)
-    faults = [_fault(e) for e in found[:MAX_FAULTS]]
-    detail = "; ".join(f"{fault.field} {fault.detail}" for fault in faults)
-    return _answer(request, INVALID_FIELDS, detail, errors=faults)
-
-
-def _fault(error: Mapping[str, Any]) -> FieldFault:
-    field = ".".join(map(str, error["loc"][1:])) or "body"
-    if error["type"] == "missing":
-        return FieldFault(field=field, detail="is missing")
-    if error["type"] == "extra_forbidden":
-        return FieldFault(field=field, detail="is no field: see /openapi.json")
-    rule = error["msg"]
-    return FieldFault(
-        field=field, detail=f"is {_shown(error['input'])}: {rule[0].lower()}{rule[1:]}"
-    )
-
-
-def _shown(value: Any) -> str:
-    """Return a value as the client wrote it, more or less, and not all of a long one."""
-    text = reprlib.repr(value) if isinstance(value, dict | list) else json.dumps(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
-
-
-async def _http_error(request: Request, error: HTTPException) -> Response:
-    """Answer for what FastAPI found wrong before it called an endpoint."""
-    for problem in (MALFORMED_BODY, BODY_TOO_LARGE):
-        if error.status_code == problem.status:
-            return _answer(request, problem)
-    headers = error.headers or {}
-    mend = f"use {headers['Allow']}" if "Allow" in headers else "see /openapi.json"
-    detail = f"{request.method} {quote(request.scope['path'])} is not served: {mend}"
-    return _answer(request, _of_status(error.status_code), detail, headers)
-
-
-async def _unexpected(request: Request, _: Exception) -> Response:
-    detail = "the server met an error that it did not expect; its log tells more"
-    return _answer(request, _of_status(500), detail)
-
-
-def _of_status(status: int) -> ProblemType:
+def of_status(status: int) -> ProblemType:
     """Return the type that says no more than the status code (RFC 9457, section 4.2.1)."""
     phrase = HTTPStatus(status).phrase
     return ProblemType("about:blank", status, phrase, phrase)
-
-
-HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
-    UnknownJob: _unknown_job,
-    InvalidInput: _invalid_input,
-    IdempotencyConflict: _conflict,
-    StoreBusy: _busy,
-    StoreError: _unavailable,
-    RequestValidationError: _invalid_request,
-    HTTPException: _http_error,
-    Exception: _unexpected,
-}
