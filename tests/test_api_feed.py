@@ -158,7 +158,7 @@ def test_a_slow_client_misses_nothing(live: Store, monkeypatch: pytest.MonkeyPat
         await until(lambda: feed.waiters == 1)
         await asyncio.to_thread(enqueue, live, 40)
         await slow
-        await until(lambda: feed._head() == 60)
+        await until(lambda: feed._recent[-1].seq == 60)
         assert len(feed._recent) == 5  # the bound
         return await followed(feed, 60), await followed(feed, 60, after=57)
 
@@ -211,6 +211,48 @@ def test_who_comes_as_the_thread_ends_is_served(
             await asyncio.sleep(0.01 * (number % 6))  # around the time that the thread ends
 
     used(live, use)
+
+
+def test_who_comes_after_the_thread_s_last_look_is_served(
+    live: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread has ended, and its word of that comes after the next waiter: another begins."""
+    monkeypatch.setattr(module, "LINGER_SECONDS", 0.0)
+
+    async def use(feed: Feed) -> list[Event]:
+        waiting = asyncio.create_task(feed.wait(0, PATIENCE))
+        await until(lambda: len(threads()) == 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        for thread in threads():
+            thread.join()  # nothing else runs in this loop meanwhile
+        asyncio.get_running_loop().call_later(0.2, enqueue, live)
+        return await feed.wait(0, PATIENCE)
+
+    assert len(used(live, use)) == 1
+
+
+def test_an_event_between_two_first_looks_is_not_missed(
+    live: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that came after the waiter had looked, and before the thread did, is returned."""
+    job_id = enqueue(live)
+    read, last_event, looked = live.events, live.last_event, threading.Event()
+
+    def events(job_id: str | None = None, *, after: int, limit: int) -> tuple[Event, ...]:
+        found = read(job_id, after=after, limit=limit)
+        looked.set()
+        return found
+
+    def last_event_later() -> int:
+        assert looked.wait(PATIENCE)
+        live.cancel(job_id)
+        return last_event()
+
+    monkeypatch.setattr(live, "events", events)
+    monkeypatch.setattr(live, "last_event", last_event_later)
+    [event] = used(live, lambda feed: feed.wait(1, PATIENCE, job_id))
+    assert event.seq == 2
 
 
 def test_trouble_with_the_store_is_waited_out(

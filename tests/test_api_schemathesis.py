@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from tests.conftest import Uvicorn
 
@@ -23,8 +21,11 @@ request-timeout = 30
 expected-statuses = ["2xx", "304", "404", "409"]
 [checks.negative_data_rejection] # and to what it does not
 expected-statuses = ["4xx"]
+[[operations]] # NUL is refused anywhere in a payload, and no schema can say that either
+include-name = "POST /jobs"
+generation.allow-x00 = false
 """
-HOOKS = '''
+HOOKS = """
 import itertools
 import schemathesis
 
@@ -39,7 +40,7 @@ def before_call(context, case, kwargs):
         headers["Idempotency-Key"] = f"key-{next(number)}"
     if "Prefer" in headers:
         headers["Prefer"] = headers["Prefer"].replace("wait=20", "wait=0")
-'''
+"""
 
 
 def test_the_server_is_as_it_describes_itself(
@@ -50,10 +51,10 @@ def test_the_server_is_as_it_describes_itself(
     (tmp_path / "hooks.py").write_text(HOOKS, encoding="utf-8")
     server = start_uvicorn(JOBQ_TOKEN=TOKEN)
     with server.client() as client:
-        command = [sys.executable, "-m", "schemathesis.cli", "run", f"{client.base_url}/openapi.json"]
+        url = f"{client.base_url}/openapi.json"
     run = subprocess.run(
         [
-            *command,
+            *(sys.executable, "-m", "schemathesis.cli", "run", url),
             *("--exclude-path-regex", "/events$", "--header", f"Authorization: Bearer {TOKEN}"),
             *("--max-examples", "10", "--generation-deterministic", "--no-color"),
         ],

@@ -119,6 +119,7 @@ def test_a_job_may_be_put_off(
         ({"run_after": 1_800_000_000}, ["run_after"]),
         ({"run_after": "1800000000"}, ["run_after"]),
         ({"run_after": True}, ["run_after"]),
+        ({"run_after": "2026-12-24T18:00:00Z", "delay_seconds": 1}, ["body"]),
         ({"max_attempt": 1}, ["max_attempt"]),
         ({"kind": "x" * 999, "priority": "x", "also": 1}, ["kind", "priority", "also"]),
     ],
@@ -149,9 +150,9 @@ def test_a_payload_that_json_cannot_carry_is_refused(
     client: httpx.Client, store: Store, refused: "Refused", payload: dict[str, Any], rule: str
 ) -> None:
     """Also where the kind has no rules, what would come back changed is refused with the place."""
-    answer = post(client, kind="noop", payload=payload, priority="high")
+    answer = post(client, kind="noop", payload=payload)
     assert rule in refused(answer, problems.INVALID_FIELDS)
-    assert [error["field"] for error in answer.json()["errors"]] == ["payload", "priority"]
+    assert [error["field"] for error in answer.json()["errors"]] == ["payload"]
     assert store.list() == []
 
 
@@ -210,5 +211,5 @@ def test_a_payload_beyond_the_stores_limit_is_refused(
     """A store may take less than a request may hold: its rule is told, and nothing is stored."""
     store = opened(url, max_bytes=100)
     answer = post(serve(create_app(store)), kind="noop", payload={"x": "y" * 100})
-    assert "over the limit of 100" in refused(answer, problems.INVALID_INPUT)
+    assert "over the limit of 100" in refused(answer, problems.INVALID_FIELDS)
     assert store.list() == []

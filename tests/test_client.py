@@ -255,7 +255,7 @@ def test_waits_grow_up_to_a_cap(server: StandIn, client: Client, time: Time) -> 
         client.get(ID)
     assert time.now == pytest.approx(30)
     *waits, _ = time.sleeps
-    assert waits == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5], rel=0.01)
+    assert waits == pytest.approx([0.2, 0.4, 0.8, 1.6] + [2] * 13, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_a_wait_goes_on_over_an_absence_of_the_server(
     server: StandIn, client: Client, time: Time
 ) -> None:
     """A restart in the middle is no reason to give up, also one longer than the patience."""
-    server.play(Played(body=state("running")), *[Played(0)] * 12, Played(body=state("done")))
+    server.play(Played(body=state("running")), *[Played(0)] * 20, Played(body=state("done")))
     assert client.wait(ID, 100).status is Status.DONE
     assert time.now > 30
 
@@ -577,7 +577,7 @@ def test_streams_that_end_at_once_are_given_up(server: StandIn, client: Client, 
     with pytest.raises(ServerUnreachable, match="its streams end at once"):
         list(client.events(ID))
     assert time.now == pytest.approx(30)
-    assert len(server.asked) < 15
+    assert len(server.asked) < 25
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,6 @@ EXTRAS = ("course", "test")
 # Modules that another's test speaks for.
 TESTED_BY = {
     "jobq.__main__": "test_cli",  # every process there is started through it
-    "jobq.api.dependencies": "test_api_guards",
-    "jobq.api.faults": "test_api",
-    "jobq.api.messages": "test_api",
-    "jobq.api.problems": "test_api",
 }
 
 

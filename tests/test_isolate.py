@@ -2,13 +2,13 @@
 
 import importlib
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,20 @@ import psutil
 import pytest
 
 import jobq.isolate
-from jobq import InvalidInput, Job, LeaseLost, Progress, Registry, Status, Store, StoreError, Worker
+from jobq import (
+    Job,
+    LeaseLost,
+    Progress,
+    Registry,
+    RetryPolicy,
+    Status,
+    Store,
+    StoreError,
+    Worker,
+)
 from jobq.context import Alone
 from jobq.handlers import Handler, Kind
-from jobq.isolate import Isolated
+from jobq.isolate import Isolated, family
 from jobq.lab.waiting import wait_until
 from jobq.outcomes import ConfirmCancel, Decision, Fail, Finish, Release, Stop
 
@@ -38,6 +48,9 @@ from jobq.errors import InvalidInput, Permanent, Retry
 def who(payload, context):
     return {"pid": os.getpid(), "group": os.getpgrp(), "payload": payload, "by": context.worker,
             "attempt": context.attempt}
+
+def resume(payload, context):
+    return [context.last_progress.done, context.job.retry.base]
 
 def give(payload, context):
     return {"big": "x" * 5_000_000, "bad": {1, 2}, "nothing": None}[payload["what"]]
@@ -283,6 +296,14 @@ def test_a_handler_runs_in_a_process_that_serves_the_next_one_too(
     assert run(kept, handlers.who, year=2026) == Finish({"pid": pid, "group": pid} | told)
 
 
+def test_the_whole_job_is_at_hand(kept: Isolated, handlers: ModuleType) -> None:
+    """What an earlier attempt told last, for one, and the job's own policy."""
+    job = Job("a1b2", "any", {}, Status.RUNNING, 2, 3, 0, 7, 0.0, 0.0)
+    job = replace(job, progress=Progress(41), retry=RetryPolicy(base=0.25))
+    decision = kept.run(Kind("any", handlers.resume), job, Alone(), lambda: None)
+    assert decision == Finish([41, 0.25])
+
+
 @pytest.mark.parametrize(
     ("what", "decision"),
     [
@@ -321,12 +342,12 @@ def test_a_result_is_json_of_any_size(kept: Isolated, handlers: ModuleType) -> N
 
 
 def test_what_a_handler_prints_goes_where_the_workers_output_goes(
-    kept: Isolated, handlers: ModuleType, capfd: pytest.CaptureFixture[str]
+    isolated: Isolated, handlers: ModuleType, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Even ten megabytes; and a handler that closes its streams hurts nobody but the next."""
-    pid = child_of(kept, handlers)
-    assert run(kept, handlers.shout) == Finish(None)
-    assert child_of(kept, handlers) == pid
+    pid = child_of(isolated, handlers)
+    assert run(isolated, handlers.shout) == Finish(None)
+    assert child_of(isolated, handlers) == pid
     output, errors = capfd.readouterr()
     assert (output, errors) == ("x" * 10_000_000 + "\n", "loud")
 
@@ -344,6 +365,16 @@ def test_a_fork_of_a_handler_is_a_program_like_any_other(
 def test_signals_to_the_child_are_not_for_the_handler(kept: Isolated, handlers: ModuleType) -> None:
     """A service manager sends SIGTERM to all; programs of a handler heed it as they would."""
     assert run(kept, handlers.signals) == Finish(-signal.SIGTERM)
+
+
+def test_signals_to_a_child_that_is_starting_are_not_for_it(
+    isolated: Isolated, handlers: ModuleType
+) -> None:
+    """They are held back until it can let them pass."""
+    child = isolated._ready_child()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.killpg(child._process.pid, number)
+    assert child_of(isolated, handlers) == child._process.pid
 
 
 def test_a_handler_cannot_leave_its_group(kept: Isolated, handlers: ModuleType) -> None:
@@ -555,15 +586,21 @@ def guardians(child: int) -> list[psutil.Process]:
     return [p for p in ours if alive(p.pid) and p.cmdline()[-2:] == ["jobq-guardian", str(child)]]
 
 
+@pytest.mark.parametrize("what", ["executable", "guardian"])
 def test_a_process_that_cannot_be_started_fails_the_attempt(
-    isolated: Isolated, handlers: ModuleType, monkeypatch: pytest.MonkeyPatch
+    isolated: Isolated, handlers: ModuleType, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Another attempt may find the machine in a better state."""
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    """Another attempt may find the machine in a better state. No half of it stays."""
+    before = psutil.Process().num_fds(), len(psutil.Process().children())
+    if what == "executable":
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    else:
+        monkeypatch.setattr(family, "SHELL", "/nowhere/sh")
     decision = run(isolated, handlers.who)
     assert isinstance(decision, Fail)
     assert decision.error.startswith("the process for its handler cannot be started: [Errno 2]")
     assert not decision.final
+    assert (psutil.Process().num_fds(), len(psutil.Process().children())) == before
 
 
 # Handlers that have to end
@@ -719,7 +756,7 @@ import isolated_handlers
 from jobq import Job, Status
 from jobq.context import Alone
 from jobq.handlers import Kind
-from jobq.isolate import Isolated
+from jobq.isolate import Isolated, family
 job = Job("a1b2", "any", {"how": sys.argv[3:], "then": sys.argv[2]},
           Status.RUNNING, 1, 3, 0, 7, 0.0, 0.0)
 
@@ -759,12 +796,12 @@ def test_a_killed_worker_leaves_no_orphan(
     child, fork = int(program.hear()), int(program.hear())
     started = [int(program.hear()) for _ in how]
     assert program.hear() == "0"
-    family = [child, *started, *(p.pid for p in psutil.Process(program.pid).children())]
-    family.remove(fork)
+    everybody = [child, *started, *(p.pid for p in psutil.Process(program.pid).children())]
+    everybody.remove(fork)
     try:
-        assert all(map(alive, [fork, *family]))
+        assert all(map(alive, [fork, *everybody]))
         program.kill()
-        wait_until(lambda: gone(*family), "the end of all", 5)
+        wait_until(lambda: gone(*everybody), "the end of all", 5)
         assert alive(fork)
     finally:
         os.kill(fork, signal.SIGKILL)
@@ -826,10 +863,3 @@ def test_a_handler_cannot_starve_the_heartbeat(
     job = hold_the_lock(live, handlers, hold, lease)
     assert (job.status, job.result) == (Status.DONE, "held")
     assert len(live.attempts(job.id)) == 1
-
-
-def test_the_messages_can_be_pickled_as_they_are() -> None:
-    """A job carries its progress and its policy; an error of ours its words."""
-    error = LeaseLost("a1b2", 7, "gone")
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own
-    assert isinstance(pickle.loads(pickle.dumps(InvalidInput("x"))), InvalidInput)  # noqa: S301

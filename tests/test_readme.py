@@ -31,6 +31,7 @@ DIFFERS = [
     (r"\b(localhost|127\.0\.0\.1):\d+", r"\1:PORT"),
     (r"\b\d+(\.\d+)? (s|seconds)\b", "N s"),
     (r"(?mi)^date: .*$", "date: …"),
+    (r"\b\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
     (r"(?mi)^content-length: \d+$", "content-length: …"),  # a port has four digits or five
     (r"(?m)^\[\d+\] \d+$", "[job] pid"),
     (r"(?m)^bash: line \d+: +\d+ Killed .*\n", ""),  # what a shell without a terminal adds
@@ -47,8 +48,8 @@ def blocks(markdown: str, language: str) -> list[tuple[str, str]]:
 
 def session(block: str) -> tuple[str, str]:
     """Return the commands of a console block (after `$ `, going on after `> `) and its output."""
-    commands = re.findall(r"^[$>] (.*)$", block, re.MULTILINE)
-    output = [line for line in block.splitlines() if not line.startswith(("$ ", "> "))]
+    commands = re.findall(r"^[$>](?: (.*))?$", block, re.MULTILINE)
+    output = [line for line in block.splitlines() if not re.match(r"[$>]( |$)", line)]
     return "\n".join(commands), "\n".join(output)
 
 

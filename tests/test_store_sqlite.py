@@ -289,6 +289,19 @@ def test_no_snapshot_stays_open_after_a_read(path: Path, store: Store) -> None:
     assert path.with_name("jobs.db-wal").stat().st_size == 0
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need rights there")
+def test_a_store_has_one_lock_by_whatever_name_it_is_opened(
+    path: Path, store: Store, opened: Callable[..., Store]
+) -> None:
+    """Who comes by a symbolic link waits in the same queue."""
+    store.enqueue("nap", {})
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    opened(link).enqueue("nap", {})
+    assert len(store.list()) == 2
+    assert [p.name for p in path.parent.glob("*-lock")] == [f"{path.name}-lock"]
+
+
 # ---------------------------------------------------------------------------------- plans
 
 DEFINITIONS = {name for name in STATEMENTS if name.startswith(("schema", "upgrade_"))}

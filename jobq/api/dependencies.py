@@ -58,7 +58,9 @@ def _is_local(request: Request) -> bool:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        # A server that listens at `::` is called at ::ffff:127.0.0.1 by who calls 127.0.0.1.
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 

@@ -33,9 +33,10 @@ def completed(document: Document, registry: Registry, *, needs_token: bool) -> D
 
 
 def _under_media_type(content: Document) -> None:
-    """Put the schema of a problem where it belongs: FastAPI has it under application/json."""
+    """Put the schema of a problem where it belongs: FastAPI has it under the endpoint's type."""
     if PROBLEM_JSON in content:
-        content[PROBLEM_JSON] |= content.pop("application/json", {})
+        for other in content.keys() - {PROBLEM_JSON}:
+            content[PROBLEM_JSON] |= content.pop(other)
 
 
 def _branch(kind: Kind, schemas: Document) -> Mapping[str, Any]:

@@ -137,6 +137,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
             "/jobs/no-such-id/events",
             problems.INVALID_INPUT,
             problems.UNKNOWN_JOB,
+            problems.UNREADABLE_JOB,
             problems.STORE_BUSY,
             problems.STORE_UNAVAILABLE,
         ),

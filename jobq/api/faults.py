@@ -22,6 +22,7 @@ from jobq.errors import (
     UnknownJob,
     WrongStatus,
 )
+from jobq.store.rows import UnreadableJob
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,11 @@ async def _conflict(request: Request, error: IdempotencyConflict) -> Response:
     return problems.answer(
         request, problems.IDEMPOTENCY_CONFLICT, str(error), differing=error.differing
     )
+
+
+async def _unreadable(request: Request, error: UnreadableJob) -> Response:
+    log.error("%s", error)
+    return problems.answer(request, problems.UNREADABLE_JOB)
 
 
 async def _busy(request: Request, _: StoreBusy) -> Response:
@@ -131,6 +137,7 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     WrongStatus: _wrong_status,
     problems.Unauthorized: _unauthorized,
     problems.Forbidden: _forbidden,
+    UnreadableJob: _unreadable,
     StoreBusy: _busy,
     StoreError: _unavailable,
     RequestValidationError: _invalid_request,

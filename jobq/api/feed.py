@@ -54,12 +54,8 @@ class Feed:
         with self._waiting(job_id) as woken:
             while not self.stopping:
                 woken.clear()
-                head = self._head()
                 if events := await self._after(after, job_id):
                     return events
-                # There are none up to there: else a job that is silent for long would be looked
-                # for in the log again at each of its events.
-                after = max(after, head)
                 try:
                     async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                         await woken.wait()
@@ -90,10 +86,6 @@ class Feed:
         finally:
             del self._waiters[woken]
             self._left_at = time.monotonic()
-
-    def _head(self) -> int:
-        """Return the newest event that the thread has told of."""
-        return self._recent[-1].seq if self._recent else self._floor or 0
 
     async def _after(self, after: int, job_id: str | None) -> list[Event]:
         if self._floor is None or after < self._floor:

@@ -17,8 +17,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from jobq import strictjson
-from jobq.errors import NotStrictJson
 from jobq.job import Outcome, Status
 from jobq.store.requests import MAX_ATTEMPTS, MAX_PRIORITY
 from jobq.strictjson import MAX_NAME
@@ -31,9 +29,12 @@ LAST_SECOND = 253_402_300_799  # of the year 9999, which a date cannot go beyond
 
 
 def _from_seconds(value: Any) -> Any:
-    """Return a time of the store as a date: pydantic takes large numbers for milliseconds."""
+    """Return a time of the store as a date: pydantic takes large numbers for milliseconds.
+
+    One that no date can be, because another program wrote it, must not spoil a page of jobs.
+    """
     if isinstance(value, float):
-        return datetime.fromtimestamp(min(value, LAST_SECOND), UTC)
+        return datetime.fromtimestamp(max(0.0, min(value, LAST_SECOND)), UTC)
     return value
 
 
@@ -88,16 +89,6 @@ class JobRequest(BaseModel):
     @classmethod
     def _no_boolean(cls, value: Any) -> Any:
         return refuse_boolean(value)
-
-    @field_validator("payload")
-    @classmethod
-    def _strict(cls, payload: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what no store can carry, such as NaN, in one answer with all other faults."""
-        try:
-            strictjson.encode(payload, "payload")
-        except NotStrictJson as error:
-            raise PydanticCustomError("strict_json", "{why}", {"why": str(error)}) from None
-        return payload
 
     @field_validator("run_after", mode="before")
     @classmethod

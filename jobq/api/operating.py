@@ -16,7 +16,7 @@ YEARS = 100 * 31_536_000  # in seconds; more than any job is old
 LONGEST_PAGE = 500  # jobs
 
 ALWAYS = (*problems.OPERATOR, problems.STORE_BUSY, problems.STORE_UNAVAILABLE)
-ONE_JOB = (problems.UNKNOWN_JOB, problems.WRONG_STATUS, *ALWAYS)
+ONE_JOB = (problems.UNKNOWN_JOB, problems.UNREADABLE_JOB, problems.WRONG_STATUS, *ALWAYS)
 
 router = APIRouter(dependencies=[Operator])
 

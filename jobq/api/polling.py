@@ -23,6 +23,7 @@ WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?([0-9]{1,99})"?\s*(?:$|[,;])', re.IGN
 QUOTED = re.compile(r'"(?![0-9]+")(?:[^"\\]|\\.)*"')
 LONGEST_WAIT = 60  # seconds of `Prefer: wait`
 LONGEST_RETRY = 60  # seconds of Retry-After: a mean run time is no promise
+LONGEST_SLEEP = 31_536_000  # seconds of it, a year, for a job that was put off further
 
 POLLED = {
     **problems.RETRY_AFTER,
@@ -50,6 +51,7 @@ router = APIRouter()
         **problems.documented(
             "/jobs/no-such-id",
             problems.UNKNOWN_JOB,
+            problems.UNREADABLE_JOB,
             problems.STORE_BUSY,
             problems.STORE_UNAVAILABLE,
         ),
@@ -156,7 +158,7 @@ def retry_after(job: Job, store: Store) -> int:
     """
     now, typical = store.now(), store.typical_seconds(job.kind) or 0.0
     if job.status is Status.QUEUED:
-        wait = max(0.0, job.run_after - now)
+        wait = min(max(0.0, job.run_after - now), LONGEST_SLEEP)
         return max(1, math.ceil(wait), round(min(wait + typical, wait + LONGEST_RETRY)))
     left = typical - (now - (job.started_at or now))
-    return max(1, min(round(left), LONGEST_RETRY))
+    return max(1, round(min(left, LONGEST_RETRY)))

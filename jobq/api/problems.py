@@ -46,6 +46,13 @@ UNKNOWN_JOB = ProblemType(
     "Unknown job",
     "No job has this id: use the `job_id` that the request for the job was answered with.",
 )
+UNREADABLE_JOB = ProblemType(
+    "/problems/unreadable-job",
+    500,
+    "Unreadable job",
+    "Another program has changed the row of this job into something that is none, and asking again "
+    "does not help: the server's log and the list of jobs tell what is wrong with it.",
+)
 BODY_TOO_LARGE = ProblemType(
     "/problems/body-too-large",
     413,
@@ -122,7 +129,7 @@ STORE_UNAVAILABLE = ProblemType(
 TYPES = (
     *(MALFORMED_BODY, INVALID_INPUT, UNKNOWN_JOB, BODY_TOO_LARGE, NOT_JSON),
     *(INVALID_FIELDS, IDEMPOTENCY_CONFLICT, WRONG_STATUS, UNAUTHORIZED, NO_TOKEN, FOREIGN_SITE),
-    *(STOPPING, STORE_BUSY, STORE_UNAVAILABLE),
+    *(UNREADABLE_JOB, STOPPING, STORE_BUSY, STORE_UNAVAILABLE),
 )
 OPERATOR = (UNAUTHORIZED, NO_TOKEN)  # of every endpoint that is for operators
 

@@ -63,7 +63,7 @@ class Accepting:
         options.setdefault("max_attempts", self._request.app.state.max_attempts)
         try:
             job, created = self.store.enqueue(kind, payload, self._key, **options)
-        except NotStrictJson as error:  # Python's JSON takes NaN and half surrogates
+        except NotStrictJson as error:  # longer than this store takes it
             fault = {"type": "not_strict", "loc": ("body", "payload"), "msg": str(error)}
             raise RequestValidationError([{**fault, "input": payload}]) from None
         url = str(self._request.url_for("job_status", job_id=job.id))

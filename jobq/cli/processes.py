@@ -30,6 +30,7 @@ from jobq.owned import die_with_parent
 from jobq.settings import Settings, load_settings
 from jobq.worker import Worker
 
+STOP_SECONDS = 3  # that requests have to end; a client that reads no more would take for ever
 RULE_OF_TOKEN = Settings.model_fields["token"].description
 
 
@@ -69,7 +70,8 @@ def serve(
             keep_keys_seconds=settings.keep_keys_seconds,
             max_body_bytes=settings.max_body_bytes,
         )
-        uvicorn.Server(uvicorn.Config(app)).run(sockets=[listener])
+        config = uvicorn.Config(app, timeout_graceful_shutdown=STOP_SECONDS)
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def worker(  # noqa: PLR0913 - each is an option of the command

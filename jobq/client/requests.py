@@ -13,7 +13,7 @@ import httpx
 from jobq.errors import ClientError, InvalidInput, ServerRefused, ServerUnreachable
 from jobq.retry import RetryPolicy
 
-BACKOFF = RetryPolicy(base=0.2, factor=2, cap=5, jitter="full")
+BACKOFF = RetryPolicy(base=0.2, factor=2, cap=2, jitter="full")
 TRY_SECONDS = 10.0  # that a server may take for an answer, besides what it was asked to wait
 LEAST_SECONDS = 1.0  # for the last try, however near the deadline is
 LONGEST_ANSWER = 200_000_000  # bytes
@@ -132,23 +132,11 @@ class Requests:
             "Prefer": f"wait={wait}" if wait else None,
             "If-None-Match": etag,
         }
-        parts = {"params": _given(query or {}), "headers": _given(headers)}
-        request = self._http.build_request(method, path, content=body, **parts)
+        request = self._http.build_request(
+            method, path, params=_given(query or {}), content=body, headers=_given(headers)
+        )
         harmless = method == "GET" or key is not None
-        failures = 0
-        while True:
-            try:
-                answer = self._once(request, deadline, wait)
-                if answer.status not in PASSING or not harmless:
-                    return accepted(method, answer)
-                lost = Lost(f"it answers {answer.status}", answer.retry_after or 0.0)
-            except httpx.TransportError as error:
-                lost = Lost(_in_words(error))
-                if not harmless and not isinstance(error, UNSENT):
-                    why = f"{lost}; it may have done what it was asked for"
-                    raise ServerUnreachable(self.url, why) from None
-            failures += 1
-            self.back_off(failures, deadline, lost)
+        return accepted(method, self._answered(request, deadline, wait, harmless=harmless))
 
     @contextmanager
     def stream(
@@ -182,6 +170,25 @@ class Requests:
         if lost.pause > left:
             raise ServerUnreachable(self.url, f"{lost}, and asks to wait {lost.pause:g} s")
         self._sleep(min(left, max(lost.pause, BACKOFF.delay(failures, self._random))))
+
+    def _answered(
+        self, request: httpx.Request, deadline: float, wait: int, *, harmless: bool
+    ) -> Answer:
+        """Send the request, if it is harmless again and again, and return the answer."""
+        failures = 0
+        while True:
+            try:
+                answer = self._once(request, deadline, wait)
+                if answer.status not in PASSING or not harmless:
+                    return answer
+                lost = Lost(f"it answers {answer.status}", answer.retry_after or 0.0)
+            except httpx.TransportError as error:
+                lost = Lost(_in_words(error))
+                if not harmless and not isinstance(error, UNSENT):
+                    why = f"{lost}; it may have done what it was asked for"
+                    raise ServerUnreachable(self.url, why) from None
+            failures += 1
+            self.back_off(failures, deadline, lost)
 
     def _once(self, request: httpx.Request, deadline: float, wait: int) -> Answer:
         """Send the request and read the answer, with the deadline in sight."""

@@ -13,6 +13,7 @@ import psutil
 
 from jobq.isolate import family
 from jobq.isolate.line import Line
+from jobq.signals import STOP_SIGNALS
 
 DEATH_SECONDS = 1.0  # for a process to end that has closed its line
 REAP_SECONDS = 5.0  # for a killed process to be gone, which the kernel can delay
@@ -98,12 +99,13 @@ class Child:
 
 def _start(end: int) -> subprocess.Popen[bytes]:
     code = CODE.format(path=[str(p) for p in sys.path], end=end)
-    return subprocess.Popen(
-        [sys.executable, *OPTIONS, code],
-        stdin=subprocess.DEVNULL,
-        pass_fds=[end],
-        start_new_session=True,
-    )
+    with family.held_back(*STOP_SIGNALS):  # until it can tell that they are not for it
+        return subprocess.Popen(
+            [sys.executable, *OPTIONS, code],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[end],
+            start_new_session=True,
+        )
 
 
 _children: weakref.WeakSet[Child] = weakref.WeakSet()

@@ -3,11 +3,13 @@
 import os
 import signal
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
 
 TERM_SECONDS = 0.5  # for a process to end after SIGTERM
+SHELL = "/bin/sh"
 
 # A shell that waits for the end of its input. It then leaves the leader half a second to end its
 # family by itself, which finds also those who left the group, and kills the group. It ignores what
@@ -24,7 +26,7 @@ class Guardian:
 
     def __init__(self, leader: int) -> None:
         self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", GUARDIAN, "jobq-guardian", str(leader)],
+            [SHELL, "-c", GUARDIAN, "jobq-guardian", str(leader)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -48,6 +50,16 @@ class Guardian:
             self._shell.stdin.close()
 
 
+@contextmanager
+def held_back(*numbers: signal.Signals) -> Iterator[None]:
+    """Keep signals from this thread, and what it starts from them, until it lets them through."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def descendants(leader: int) -> list[psutil.Process]:
     """Return what the leader has started, and what that has, as long as the line is unbroken."""
     try:
@@ -68,9 +80,18 @@ def kill(leader: int) -> None:
     _send(leader, descendants(leader), signal.SIGKILL)
 
 
-def _send(leader: int, others: list[psutil.Process], number: signal.Signals) -> None:
-    for process in others:
+def kill_descendants(leader: int) -> None:
+    """Send SIGKILL to what the leader has started. What it has lost is left to others."""
+    for process in descendants(leader):
         with suppress(psutil.Error):
-            process.send_signal(number)
+            process.kill()
+
+
+def _send(leader: int, others: list[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to the group, and to each of the others that left it: once to everybody."""
+    for process in others:
+        with suppress(OSError, psutil.Error):
+            if os.getpgid(process.pid) != leader:
+                process.send_signal(number)
     with suppress(OSError):  # the group may have ended; macOS forbids it for one of zombies
         os.killpg(leader, number)

@@ -76,15 +76,12 @@ class _Server:
 
     def serve(self) -> NoReturn:
         """Run handlers, in this thread."""
-        process = os.getpid()
-        while True:
-            decision = self._carry_out(self._runs.get())
-            if os.getpid() != process:  # the handler forked, and this is the fork
-                os._exit(0)
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(Exception):  # the handler may have closed or replaced it
-                    stream.flush()
-            self.line.say(decision)
+        try:
+            while True:
+                self._run_next()
+        except OSError:  # the worker is gone, or the handler closed the line to it
+            family.kill_descendants(os.getpid())
+            os._exit(1)
 
     def listen(self) -> None:
         """Take what the worker says. When it is gone, end all that handlers have started."""
@@ -118,6 +115,16 @@ class _Server:
                 self.stop = stop
         if self.stop:
             self._signals.interrupt()
+
+    def _run_next(self) -> None:
+        process = os.getpid()
+        decision = self._carry_out(self._runs.get())
+        if os.getpid() != process:  # the handler forked, and this is the fork
+            os._exit(0)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the handler may have closed or replaced it
+                stream.flush()
+        self.line.say(decision)
 
     def _carry_out(self, run: Run) -> Decision:
         """Run the handler; every way out of it is an end of the attempt."""
@@ -158,7 +165,6 @@ def _leave_to_worker(_number: int, _: FrameType | None) -> None:
 
 def serve(descriptor: int) -> NoReturn:
     """Serve the worker at the other end of a socket, until it is gone."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the worker may hold some back
     os.set_inheritable(descriptor, False)  # noqa: FBT003 - the standard library's way
     line = ChildLine(socket.socket(fileno=descriptor))
     os.register_at_fork(after_in_child=line.close)  # else the worker would not hear us die
@@ -167,6 +173,7 @@ def serve(descriptor: int) -> NoReturn:
         for number in STOP_SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, _leave_to_worker)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # what the worker held back until now
         server = _Server(line, signals)
         threading.Thread(target=server.listen, daemon=True, name="jobq-listener").start()
         server.serve()

@@ -5,14 +5,12 @@ Both ends trust each other: the child runs what the worker itself would run with
 
 import pickle
 import select
-import signal
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+from jobq.isolate.family import held_back
 from jobq.signals import POKE
 
 HEADER = struct.Struct(">I")  # the number of bytes that follow
@@ -91,20 +89,13 @@ class ChildLine(Line):
         self._speaking = threading.Lock()
 
     def say(self, message: Any) -> None:
-        """Send a message, whole. Raises OSError if the worker has gone."""
+        """Send a message, whole. Raises OSError if the worker has gone.
+
+        An interruption waits: after half a message the worker would understand nothing more.
+        """
         data = _framed(message)
-        with _undisturbed(), self._speaking:
+        with held_back(POKE), self._speaking:
             self._end.sendall(data)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold the poke back: half a message, and nothing after it would be understood."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {POKE})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _framed(message: Any) -> bytes:

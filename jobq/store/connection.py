@@ -101,7 +101,8 @@ class Connection(Statements):
 
     def __init__(self, path: Path, synchronous: Synchronous, busy_seconds: float) -> None:
         self.path = path
-        self.lock = FairLock(path.with_name(path.name + "-lock"))
+        real = path.resolve()  # one lock for the file, by whatever name it is opened
+        self.lock = FairLock(real.with_name(real.name + "-lock"))
         with self._explained():
             raw = sqlite3.connect(
                 path,

@@ -5,6 +5,7 @@ Each function is given the job's row as it is under the lease.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jobq.job import Outcome, Status
 from jobq.store.engine import Row
@@ -22,23 +23,15 @@ class Ending:
     status: Status
     attempts: int
     run_after: float  # earliest next attempt, if the job is queued again
+    releases: int
     error: str | None = None  # of the attempt
     job_error: str | None = None  # of the job, if it gets a new one
     result: str | None = None  # JSON text
-    releases: int = 0
 
 
 def after_success(row: Row, result: str, now: float) -> Ending:
     """Return the end of an attempt whose handler returned."""
-    return Ending(
-        Outcome.DONE,
-        now,
-        Status.DONE,
-        row["attempts"],
-        row["run_after"],
-        result=result,
-        releases=row["releases"],
-    )
+    return _ending(row, Outcome.DONE, now, Status.DONE, result=result)
 
 
 def after_failure(
@@ -55,14 +48,12 @@ def after_failure(
     `delay` gives the wait in seconds after so many attempts; `final` forgoes those left.
     """
     outcome = Outcome.CRASHED if crashed else Outcome.FAILED
-    attempts, run_after, status = row["attempts"], row["run_after"], _next(row)
-    if status is Status.QUEUED and final:
-        status = Status.FAILED
-    elif status is Status.QUEUED:
-        run_after = now + delay(attempts)
-    return Ending(
-        outcome, now, status, attempts, run_after, error, job_error=error, releases=row["releases"]
-    )
+    errors, status = {"error": error, "job_error": error}, _next(row)
+    if status is not Status.QUEUED:
+        return _ending(row, outcome, now, status, **errors)
+    if final:
+        return _ending(row, outcome, now, Status.FAILED, **errors)
+    return _ending(row, outcome, now, status, run_after=now + delay(row["attempts"]), **errors)
 
 
 def after_crash(row: Row) -> Ending:
@@ -72,18 +63,11 @@ def after_crash(row: Row) -> Ending:
     is taken by the next claim (G10). The attempt counts like any other, so a job that kills its
     workers is bounded (G4). It is no error of the job's, unless it was the last.
     """
-    status, attempts = _next(row), row["attempts"]
-    error = f"the lease of {row['worker']} {RAN_OUT}"
-    last = f"{error}; that was the last of {attempts} attempts"
-    return Ending(
-        Outcome.CRASHED,
-        row["locked_until"],
-        status,
-        attempts,
-        row["run_after"],
-        error,
-        job_error=last if status is Status.FAILED else None,
-        releases=row["releases"],
+    error, status, job_error = f"the lease of {row['worker']} {RAN_OUT}", _next(row), None
+    if status is Status.FAILED:
+        job_error = f"{error}; that was the last of {row['attempts']} attempts"
+    return _ending(
+        row, Outcome.CRASHED, row["locked_until"], status, error=error, job_error=job_error
     )
 
 
@@ -98,28 +82,13 @@ def after_release(row: Row, now: float) -> Ending:
         status = Status.CANCELLED
     elif releases >= MAX_RELEASES:
         status, error = Status.FAILED, f"given back {releases} times and never brought to an end"
-    return Ending(
-        Outcome.RELEASED,
-        now,
-        status,
-        row["attempts"] - 1,
-        row["run_after"],
-        error,
-        job_error=error,
-        releases=releases,
-    )
+    changes = {"attempts": row["attempts"] - 1, "releases": releases}
+    return _ending(row, Outcome.RELEASED, now, status, error=error, job_error=error, **changes)
 
 
 def after_cancel(row: Row, now: float) -> Ending:
     """Return the end of an attempt that was stopped because its job is to be cancelled."""
-    return Ending(
-        Outcome.CANCELLED,
-        now,
-        Status.CANCELLED,
-        row["attempts"],
-        row["run_after"],
-        releases=row["releases"],
-    )
+    return _ending(row, Outcome.CANCELLED, now, Status.CANCELLED)
 
 
 def _next(row: Row) -> Status:
@@ -131,3 +100,9 @@ def _next(row: Row) -> Status:
     if row["cancel_requested"]:
         return Status.CANCELLED
     return Status.FAILED if row["attempts"] >= row["max_attempts"] else Status.QUEUED
+
+
+def _ending(row: Row, outcome: Outcome, ended_at: float, status: Status, **changes: Any) -> Ending:
+    """Return a decision that leaves the row's numbers as they are, but for the changes."""
+    kept = {name: row[name] for name in ("attempts", "run_after", "releases")}
+    return Ending(outcome, ended_at, status, **(kept | changes))
