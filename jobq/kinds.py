@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from jobq import mail, sales
 from jobq.context import Context
@@ -18,6 +18,14 @@ class _Payload(BaseModel):
     """A payload is taken as it is: no text for numbers, no field that nobody reads."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _whole(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take 2026.0 for 2026, which is the same number in JSON (JSON Schema, `integer`)."""
+        wanted = cls.model_fields[str(info.field_name)].annotation
+        whole = wanted is int and isinstance(value, float) and value.is_integer()
+        return int(value) if whole else value
 
 
 class _SalesReport(_Payload):

@@ -57,6 +57,16 @@ def test_a_kind_without_rules_takes_any_payload(client: httpx.Client, store: Sto
     assert job.payload == payload
 
 
+@pytest.mark.parametrize("year", [2026, 2026.0])
+def test_a_whole_number_may_have_a_point(client: httpx.Client, store: Store, year: float) -> None:
+    """To JSON 2026.0 is 2026, also for kinds that tell integers from floats."""
+    payload = {"year": year, "slow_seconds": 2}
+    job = store.get(post(client, kind="sales_report", payload=payload).json()["job_id"])
+    assert job is not None
+    kept = {"year": 2026, "fail_times": 0, "slow_seconds": 2.0}
+    assert json.dumps(job.payload) == json.dumps(kept)
+
+
 @pytest.mark.parametrize(
     ("body", "at"),
     [

@@ -71,20 +71,24 @@ async def job_status(
             examples=["wait=20"],
         ),
     ] = None,
-    if_none_match: Annotated[
+    _if_none_match: Annotated[
         str | SkipJsonSchema[None],
-        Header(description="An ETag: the answer is 304 if it is still the same."),
+        Header(
+            alias="If-None-Match",
+            description="An ETag: the answer is 304 if it is still the same.",
+        ),
     ] = None,
 ) -> Response:
     """Tell how a job stands, and what its work returned."""
-    seconds = _wanted_wait(", ".join(request.headers.getlist("Prefer")))
-    look = await _settled(job_id, store, feed, seconds or 0, if_none_match)
+    seconds = _wanted_wait(_lines(request, "Prefer") or "")
+    known = _lines(request, "If-None-Match")
+    look = await _settled(job_id, store, feed, seconds or 0, known)
     headers = {"ETag": look.tag, "Cache-Control": "no-cache"}
     if seconds is not None:
         headers["Preference-Applied"] = f"wait={seconds}"
     if not look.job.status.final:
         headers["Retry-After"] = str(await run_in_threadpool(retry_after, look.job, store))
-    if look.is_one_of(if_none_match):
+    if look.is_one_of(known):
         return Response(status_code=304, headers=headers)
     return Response(look.body, headers=headers, media_type="application/json")
 
@@ -143,6 +147,11 @@ def _look(job_id: str, store: Store) -> _Look:
     if job is None:
         raise UnknownJob(job_id)
     return _Look(job, JobState.model_validate(job).model_dump_json().encode())
+
+
+def _lines(request: Request, name: str) -> str | None:
+    """Return a header that is a list, which may come in several lines (RFC 9110, section 5.3)."""
+    return ", ".join(request.headers.getlist(name)) if name in request.headers else None
 
 
 def _wanted_wait(prefer: str) -> int | None:

@@ -42,6 +42,7 @@ def _responses(path: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
+EXACT = 2**53  # beyond it a float leaves out whole numbers
 RECORDED = "A job was recorded durably, and a worker will run it."
 
 router = APIRouter()
@@ -108,6 +109,16 @@ def request_job(body: JobRequest, accept: Accept) -> JobAccepted:
     return accept(body.kind, payload, **options)
 
 
+def _whole(value: Any) -> Any:
+    """Return the value with 2026 for 2026.0: JSON has one kind of number, and so a schema."""
+    if isinstance(value, dict):
+        return {name: _whole(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    exact = isinstance(value, float) and value.is_integer() and abs(value) < EXACT
+    return int(value) if exact else value
+
+
 def _checked(body: JobRequest) -> dict[str, Any]:
     """Return the payload, with the defaults of its kind. Raises RequestValidationError."""
     kind = builtin.get(body.kind)
@@ -118,7 +129,7 @@ def _checked(body: JobRequest) -> dict[str, Any]:
     if kind.payload is None:
         return body.payload
     try:
-        return kind.payload.model_validate(body.payload).model_dump(mode="json")
+        return kind.payload.model_validate(_whole(body.payload)).model_dump(mode="json")
     except ValidationError as error:
         faults = [{**e, "loc": ("body", "payload", *e["loc"])} for e in error.errors()]
         raise RequestValidationError(faults, body=body) from None

@@ -7,16 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 from jobq import strictjson
-from jobq.checks import check_integer, check_number, check_seconds
+from jobq.checks import check_integer, check_seconds
 from jobq.errors import IdempotencyConflict, InvalidInput
 from jobq.job import Job, Progress
 from jobq.retry import RetryPolicy
 from jobq.store.engine import Transaction
-from jobq.store.rows import to_job
+from jobq.store.rows import MAX_PROGRESS, check_progress, to_job
 
 MAX_ATTEMPTS = 1_000_000
 MAX_PRIORITY = 1_000
-MAX_PROGRESS = 4_000  # bytes of JSON, with each heartbeat
 AGEING_SECONDS = 60.0  # a step of priority is worth this much waiting: nobody waits for ever (G9)
 
 
@@ -121,10 +120,5 @@ def _to_request(job: Mapping[str, Any], max_bytes: int) -> Request:
 
 def progress_text(progress: Progress) -> str:
     """Return the progress as JSON. Raises InvalidInput for what breaks a rule."""
-    if type(progress) is not Progress:
-        raise InvalidInput(f"progress is {reprlib.repr(progress)}: use a Progress")
-    check_number(progress.done, "progress done", least=0)
-    if progress.total is not None:
-        check_number(progress.total, "progress total", least=0)
-    strictjson.check_text(progress.message, "progress message", max_bytes=MAX_PROGRESS)
+    check_progress(progress)
     return strictjson.encode(asdict(progress), "progress", max_bytes=MAX_PROGRESS)

@@ -1,14 +1,18 @@
 """From rows of the database to the values of `jobq.job`."""
 
+import reprlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from jobq import strictjson
-from jobq.errors import StoreError
+from jobq.checks import check_number
+from jobq.errors import InvalidInput, StoreError
 from jobq.job import Attempt, Event, EventName, Job, Outcome, Progress, Status
 from jobq.retry import RetryPolicy
 from jobq.store.engine import Row
+
+MAX_PROGRESS = 4_000  # bytes of JSON, with each heartbeat
 
 
 class UnreadableJob(StoreError):
@@ -108,8 +112,19 @@ def _json(value: str) -> Any:
     return strictjson.decode(_text(value))
 
 
+def check_progress(progress: Progress) -> Progress:
+    """Return progress that every store can keep. Raises InvalidInput."""
+    if type(progress) is not Progress:
+        raise InvalidInput(f"progress is {reprlib.repr(progress)}: use a Progress")
+    check_number(progress.done, "progress done", least=0)
+    if progress.total is not None:
+        check_number(progress.total, "progress total", least=0)
+    strictjson.check_text(progress.message, "progress message", max_bytes=MAX_PROGRESS)
+    return progress
+
+
 def _progress(value: str) -> Progress:
-    return Progress(**_json(value))
+    return check_progress(Progress(**_json(value)))
 
 
 def _policy(value: str) -> RetryPolicy:
