@@ -506,7 +506,7 @@ def test_a_bad_row_that_is_asked_for_is_named(path: Path, store: Store, change: 
         ("result = 'no'", {"result": None}),
         ("progress = '[]'", {"progress": None}),
         ("progress = '{\"percent\": 5}'", {"progress": None}),
-        ("progress = '{\"done\": \"much\"}'", {"progress": None}),
+        ('progress = \'{"done": "much"}\'', {"progress": None}),
         ("retry = '{\"base\": -1}'", {"retry": None, "max_attempts": 3}),
         (f"payload = '{'[' * 100_000}'", {"payload": {}}),
     ],
