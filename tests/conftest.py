@@ -68,14 +68,14 @@ class Clock:
 class Program:
     """A Python program in a process of its own, told and heard line by line."""
 
-    def __init__(self, code: str, *arguments: str) -> None:
+    def __init__(self, code: str, *arguments: str, patience: float = PATIENCE) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
         )
-        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
+        self._watchdog = threading.Timer(patience, self.process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
 
@@ -94,7 +94,7 @@ class Program:
         """Return the next line that the program prints (it has to flush)."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the program ended, or hung for {PATIENCE} s, before it said anything"
+        assert line, "the program ended, or hung until it was killed, before it said anything"
         return line.removesuffix("\n")
 
     def rest(self) -> list[str]:
@@ -118,8 +118,8 @@ def start() -> Iterator[Callable[..., Program]]:
     """Start programs as real processes; what still runs at the end is killed."""
     programs: list[Program] = []
 
-    def start_program(code: str, *arguments: str) -> Program:
-        programs.append(Program(code, *arguments))
+    def start_program(code: str, *arguments: str, **options: float) -> Program:
+        programs.append(Program(code, *arguments, **options))
         return programs[-1]
 
     yield start_program

@@ -209,7 +209,7 @@ def test_rolling_deploys_lose_nothing_and_use_up_nothing(
     Some jobs outlast the grace time: they are given back, and begun again elsewhere.
     """
     rng = moments(int(seconds))
-    nursery = Nursery(start(NURSERY, url, "30", "0.2"))
+    nursery = Nursery(start(NURSERY, url, "30", "0.2", patience=seconds + 120))
     workers = [nursery.start() for _ in range(3)]
     jobs: list[Job] = []
     deadline = time.monotonic() + seconds
