@@ -2,6 +2,7 @@
 
 from jobq.job import Progress
 
+UNITS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}  # of time, in seconds
 LONGEST = 100  # characters of an error or a message that a line shows
 
 
@@ -27,3 +28,11 @@ def in_words(progress: Progress) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def in_units(seconds: float) -> str:
+    """Return a length of time in the largest unit that it holds twice: `90 s`, `3 min`."""
+    for unit, size in reversed(UNITS.items()):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobq.cli.durations import in_units, parse_duration
+from jobq.cli.durations import parse_duration
 from jobq.errors import InvalidInput
 
 
@@ -29,17 +29,3 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
     """A number alone could be seconds or days, so that a guess might delete too much."""
     with pytest.raises(InvalidInput, match=r"--older-than is .*such as 30s or 7d"):
         parse_duration(text, "--older-than")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        *((-5, "0 s"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7_199, "120 min")),
-        *((7_200, "2 h"), (172_800, "2 d"), (8_640_000, "100 d")),
-    ],
-)
-def test_a_length_is_told_in_the_largest_unit_that_it_holds_twice(
-    seconds: float, text: str
-) -> None:
-    """Ages are read at a glance; a clock that stepped back makes none of them negative."""
-    assert in_units(seconds) == text

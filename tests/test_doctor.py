@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from jobq import open_store
 from jobq.cli import app
 from jobq.doctor import Finding, Grade, disk, examine_store, machine
-from jobq.doctor.finding import in_bytes, in_seconds
+from jobq.doctor.finding import in_bytes
 from jobq.lab import folders
 from jobq.store.sqlitefile import path_of
 
@@ -280,13 +280,10 @@ def test_faulty_settings_are_all_told_of(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "nothing else was looked at" in output
 
 
-def test_sizes_and_times_are_in_words() -> None:
+def test_sizes_are_in_words() -> None:
     """To the precision that a reader needs."""
     assert [in_bytes(size) for size in (0, 250_000, 12_400_000, 79e9)] == [
         *("0.0 MB", "0.2 MB", "12 MB", "79 GB")
-    ]
-    assert [in_seconds(s) for s in (3.2, 119, 120, 7200, 200_000)] == [
-        *("3 s", "119 s", "2 min", "2 h", "2 days")
     ]
 
 

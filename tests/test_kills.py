@@ -212,15 +212,16 @@ def test_rolling_deploys_lose_nothing_and_use_up_nothing(
     nursery = Nursery(start(NURSERY, url, "30", "0.2", patience=seconds + 120))
     workers = [nursery.start() for _ in range(3)]
     jobs: list[Job] = []
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        jobs += enqueue_naps(live, 20, rng.choice([0.001, 0.02, 0.04]))
+    stopped: list[int] = []
+    began = time.monotonic()
+    for stops in range(round(seconds / 0.3)):
+        jobs += enqueue_naps(live, 15, rng.choice([0.001, 0.01, 0.03]))
         jobs += enqueue_naps(live, 1, 0.5)
-        victim = workers.pop(rng.randrange(3))
-        os.kill(victim, signal.SIGTERM)
+        time.sleep(max(0.0, began + stops * 0.3 - time.monotonic()))
+        stopped.append(workers.pop(rng.randrange(3)))
+        os.kill(stopped[-1], signal.SIGTERM)
         workers.append(nursery.start())
-        assert nursery.wait(victim) == 0
-        time.sleep(0.3)  # between two stops
+    assert [nursery.wait(worker) for worker in stopped] == [0] * len(stopped)
     wait_until(lambda: not unfinished(live), "every job to end", seconds=60)
     assert_consistent(live)
     assert_done_once(live, jobs)

@@ -1,7 +1,7 @@
 import pytest
 
 from jobq.job import Progress
-from jobq.oneline import in_words, one_line
+from jobq.oneline import in_units, in_words, one_line
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,17 @@ def test_what_does_not_print_is_written_as_an_escape(text: str, line: str) -> No
 def test_progress_is_a_line(progress: Progress, words: str) -> None:
     """Whole numbers are whole, and a message cannot break the line or the terminal."""
     assert in_words(progress) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((-5, "0 s"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7_199, "120 min")),
+        *((7_200, "2 h"), (172_800, "2 d"), (8_640_000, "100 d")),
+    ],
+)
+def test_a_length_is_told_in_the_largest_unit_that_it_holds_twice(
+    seconds: float, text: str
+) -> None:
+    """Ages are read at a glance; a clock that stepped back makes none of them negative."""
+    assert in_units(seconds) == text

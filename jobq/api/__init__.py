@@ -9,6 +9,7 @@ package reads none. `create_app` makes one on a store of the caller's.
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -27,7 +28,7 @@ from jobq.api.feed import Feed
 from jobq.api.guards import BodyLimit, HeadAsGet, SameSite
 from jobq.errors import JobqError
 from jobq.kinds import builtin
-from jobq.settings import load_settings
+from jobq.settings import Settings, load_settings
 from jobq.store import Store, open_store
 from jobq.store.operating import KEYS_KEPT_SECONDS
 
@@ -99,6 +100,19 @@ def __getattr__(name: str) -> FastAPI:
     return app
 
 
+def app_for(settings: Settings, store: Store, **options: Any) -> FastAPI:
+    """Return the API on a store, as the settings have it; the options are those of `create_app`."""
+    return create_app(
+        store,
+        max_attempts=settings.max_attempts,
+        token=settings.token,
+        allowed_hosts=(settings.host, *settings.allowed_hosts),
+        keep_keys_seconds=settings.keep_keys_seconds,
+        max_body_bytes=settings.max_body_bytes,
+        **options,
+    )
+
+
 def _app_from_settings() -> FastAPI:
     """Return the API on a store of its own, which is closed at shutdown."""
     try:
@@ -110,12 +124,4 @@ def _app_from_settings() -> FastAPI:
         )
     except JobqError as error:
         raise SystemExit(f"jobq: {error}") from None  # the server would show a traceback
-    return create_app(
-        store,
-        max_attempts=settings.max_attempts,
-        token=settings.token,
-        allowed_hosts=(settings.host, *settings.allowed_hosts),
-        keep_keys_seconds=settings.keep_keys_seconds,
-        max_body_bytes=settings.max_body_bytes,
-        at_end=store.close,
-    )
+    return app_for(settings, store, at_end=store.close)

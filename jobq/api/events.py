@@ -17,13 +17,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import SkipJsonSchema
 
 from jobq.api import problems
 from jobq.api.dependencies import FeedOfApp, Operator, StoreOfApp
 from jobq.api.feed import KEPT, PAUSE_SECONDS, Feed
-from jobq.api.messages import ProgressState, Time
+from jobq.api.messages import ProgressState, RunAfter, Time
 from jobq.errors import InvalidInput, StoreError, UnknownJob
 from jobq.job import Event, EventName, Status
 from jobq.store import Store
@@ -48,13 +48,8 @@ class EventState(BaseModel):
     attempt: int
     worker: str | None
     error: str | None
-    run_after: Time | None
+    run_after: RunAfter
     progress: ProgressState | None
-
-    @field_validator("run_after", mode="before")
-    @classmethod
-    def _at_once(cls, value: Any) -> Any:
-        return value or None
 
 
 class NothingMore(Exception):

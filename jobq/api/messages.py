@@ -46,6 +46,10 @@ Time = Annotated[
 ]
 
 
+# The store's 0 means at once.
+RunAfter = Annotated[Time | None, BeforeValidator(lambda value: value or None)]
+
+
 def refuse_boolean(value: Any) -> Any:
     """Return a value that is no boolean, which Python counts among the numbers."""
     if isinstance(value, bool):
@@ -151,14 +155,9 @@ class JobDetails(JobState):
     priority: int
     worker: str | None = Field(description="Who has it now.")
     created_at: Time
-    run_after: Time | None = Field(description="The earliest next attempt; null means at once.")
+    run_after: RunAfter = Field(description="The earliest next attempt; null means at once.")
     started_at: Time | None = Field(description="Of the last attempt.")
     finished_at: Time | None
-
-    @field_validator("run_after", mode="before")
-    @classmethod
-    def _at_once(cls, value: Any) -> Any:
-        return value or None
 
 
 class JobPage(BaseModel):

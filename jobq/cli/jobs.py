@@ -9,7 +9,6 @@ from typing import Any
 import typer
 
 from jobq.checks import check_seconds
-from jobq.cli.durations import in_units
 from jobq.cli.lines import ID_SHOWN, fitting, print_json
 from jobq.cli.modules import check_known, import_modules
 from jobq.cli.options import (
@@ -32,7 +31,7 @@ from jobq.cli.stores import existing_store, find_job, store_for
 from jobq.errors import InvalidInput
 from jobq.handlers import builtin, read
 from jobq.job import Job, Status
-from jobq.oneline import in_words
+from jobq.oneline import in_units, in_words
 from jobq.settings import load_settings
 from jobq.strictjson import encode
 

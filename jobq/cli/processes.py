@@ -53,7 +53,7 @@ def serve(
     # The web server takes half a second to import, and only this command needs it.
     import uvicorn  # noqa: PLC0415 - see the line above
 
-    from jobq.api import create_app  # noqa: PLC0415 - see above
+    from jobq.api import app_for  # noqa: PLC0415 - see above
 
     settings = load_settings(host=host, port=port, url=url)
     import_modules(imports or [])
@@ -62,14 +62,7 @@ def serve(
         logging.raiseExceptions = False  # a log whose reader has gone is no reason for a traceback
         # uvicorn shuts down on SIGTERM and raises it again, which would leave the store open.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        app = create_app(
-            store,
-            max_attempts=settings.max_attempts,
-            token=settings.token,
-            allowed_hosts=(settings.host, *settings.allowed_hosts),
-            keep_keys_seconds=settings.keep_keys_seconds,
-            max_body_bytes=settings.max_body_bytes,
-        )
+        app = app_for(settings, store)
         config = uvicorn.Config(app, timeout_graceful_shutdown=STOP_SECONDS)
         uvicorn.Server(config).run(sockets=[listener])
 

@@ -6,12 +6,11 @@ from dataclasses import asdict
 
 import typer
 
-from jobq.cli.durations import in_units
 from jobq.cli.lines import WIDTH, counted, fitting, print_json
 from jobq.cli.options import AsJson, Url
 from jobq.cli.stores import existing_store
 from jobq.job import Stats, Status
-from jobq.oneline import one_line
+from jobq.oneline import in_units, one_line
 from jobq.settings import load_settings
 
 NUMBER = 10  # columns of a number: "cancelled", and a space before it

@@ -7,8 +7,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from jobq.doctor.finding import Finding, fail, in_bytes, in_seconds, ok, warn
+from jobq.doctor.finding import Finding, fail, in_bytes, ok, warn
 from jobq.errors import StoreError
+from jobq.oneline import in_units
 from jobq.store.engine import named_statements
 from jobq.store.sqlite import SCHEMA_VERSION
 from jobq.store.sqlitefile import APPLICATION_ID, foreign
@@ -111,7 +112,7 @@ def times(look: Look, now: float) -> Finding:
     ahead = newest[0]["at"] - now if newest else 0.0
     if ahead > AHEAD_SECONDS:
         return warn(
-            f"the newest event is dated {in_seconds(ahead)} from now",
+            f"the newest event is dated {in_units(ahead)} from now",
             "set the clock: until then leases and waits last longer by as much",
         )
     return ok("no event is dated in the future")
@@ -123,12 +124,12 @@ def unattended(look: Look, now: float) -> Iterator[Finding]:
     mend = "start a worker: `jobq worker`"
     left = look.ask("abandoned", before=long_ago)[0]
     if left["jobs"]:
-        ago = in_seconds(now - left["since"])
+        ago = in_units(now - left["since"])
         yield warn(f"the lease of {_jobs(left)} ran out, {ago} ago, and nobody took over", mend)
     waiting = look.ask("waiting", before=long_ago)[0]
     alone = waiting["jobs"] and not look.ask("running", now=now)[0]["jobs"]
     if alone:
-        ago = in_seconds(now - waiting["since"])
+        ago = in_units(now - waiting["since"])
         yield warn(f"{_jobs(waiting)} can be run, the first for {ago}, and nothing runs", mend)
     if not left["jobs"] and not alone:
         yield ok("no job is left alone")

@@ -5,7 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from jobq.doctor.finding import Finding, fail, in_bytes, in_seconds, ok, warn
+from jobq.doctor.finding import Finding, fail, in_bytes, ok, warn
+from jobq.oneline import in_units
 from jobq.store.sqlitefile import check_file
 
 LITTLE, TOO_LITTLE = 200_000_000, 20_000_000  # bytes free
@@ -46,7 +47,7 @@ def clock(folder: Path, now: float) -> Finding:
     if abs(ahead) > LATE_SECONDS:
         way = "ahead of" if ahead > 0 else "behind"
         return warn(
-            f"the file system's clock is {in_seconds(abs(ahead))} {way} this machine's",
+            f"the file system's clock is {in_units(abs(ahead))} {way} this machine's",
             "set one by the other: leases and waits go by the clock",
         )
     return ok("the clock agrees with the file system's")

@@ -45,11 +45,3 @@ def in_bytes(size: float) -> str:
     if gigabytes >= 1:
         return f"{gigabytes:,.0f} GB"
     return f"{megabytes:,.0f} MB" if megabytes >= 10 else f"{megabytes:.1f} MB"  # noqa: PLR2004
-
-
-def in_seconds(seconds: float) -> str:
-    """Return a length of time in words: `40 s`, `5 min`, `3 h`, `12 days`."""
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:.0f} s"
