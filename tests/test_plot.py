@@ -138,7 +138,7 @@ def test_a_notebook_shows_the_picture(crashed: Timeline) -> None:
 def test_a_picture_replaces_an_older_one_of_ours(tmp_path: Path, crashed: Timeline) -> None:
     """A file that the lab wrote may be written anew."""
     path = tmp_path / "crash.png"
-    plot_timeline(crashed).save(path)
+    plot_timeline(crashed).save(str(path))  # as a cell of a notebook names it
     longer = plot_timeline(replace(crashed, span=9.0))
     longer.save(path)
     assert path.read_bytes() == longer.png()

@@ -33,6 +33,14 @@ from jobq.store import Store, open_store
 from jobq.store.operating import KEYS_KEPT_SECONDS
 
 MAX_BODY_BYTES = 64_000
+PARTS = {  # in this order: /jobs/retry is no job with the id "retry"
+    submitting: "Ask for work",
+    operating: "Operate the queue",
+    polling: "Poll for it",
+    events: "Follow it",
+    health: "Look after the server",
+    problems: "Problems",
+}
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -67,8 +75,8 @@ def create_app(
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(HeadAsGet)
     app.add_middleware(SameSite, allowed_hosts=allowed_hosts)
-    for part in (submitting, operating, polling, events, health, problems):
-        app.include_router(part.router)
+    for part, title in PARTS.items():
+        app.include_router(part.router, tags=[title])
     document = app.openapi
     app.openapi = lambda: description.completed(  # type: ignore[method-assign] # FastAPI's own way to extend it
         document(), builtin, needs_token=token is not None

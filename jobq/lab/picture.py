@@ -76,11 +76,12 @@ class Picture:
         self.figure.savefig(buffer, format="png", metadata={"Software": SIGNATURE})
         return buffer.getvalue()
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the picture, over an older one of ours too, but over no other file.
 
         Raises LabError if the file is not a picture of the lab.
         """
+        path = Path(path)
         if path.exists() and SIGNATURE.encode() not in path.read_bytes()[:1_000]:
             raise LabError(f"{path} is not a picture that jobq made: move it away, it is kept")
         path.write_bytes(self.png())

@@ -49,7 +49,7 @@ SIGNS: dict[EventName | Deed, tuple[str, str]] = {  # what comes to a worker fro
     Deed.CONTINUED: (">", "continued"),
     Deed.STOPPED: ("o", "stopped"),
     Deed.EXITED: ("o", "exited"),
-    EventName.CANCEL_REQUESTED: ("D", "to be cancelled"),
+    EventName.CANCEL_REQUESTED: ("D", "cancel"),
 }
 
 
