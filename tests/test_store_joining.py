@@ -183,7 +183,6 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
 @pytest.mark.parametrize(("make", "complaint"), WRONG.values(), ids=WRONG)
 def test_a_connection_that_cannot_carry_the_job_is_refused(
     store: Store, path: Path, make: Callable[[Path], Any], complaint: str
@@ -192,8 +191,9 @@ def test_a_connection_that_cannot_carry_the_job_is_refused(
     given = make(path)
     with pytest.raises(InvalidInput, match=complaint):
         store.enqueue("nap", {}, conn=given)
-    if isinstance(given, sqlite3.Connection):
-        given.close()
+    connection = given.connection if isinstance(given, sqlite3.Cursor) else given
+    if isinstance(connection, sqlite3.Connection):
+        connection.close()
     assert store.list() == []
 
 
