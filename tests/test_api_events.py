@@ -471,7 +471,8 @@ def test_a_client_that_comes_again_misses_nothing(
         assert "Traceback" not in output
         assert list(stream) == []
         polling.join()
-        assert polled[0].json()["status"] == "running"
+        # The poll may have looked just before the claim: it is answered with what it saw.
+        assert polled[0].json()["status"] in {"queued", "running"}
     live.heartbeat(job, 60.0)
     with serving(live) as server, following(server.client, path, int(seen[-1])) as stream:
         seen.append(next(stream)["id"])

@@ -441,3 +441,14 @@ def test_a_progress_that_json_cannot_carry_is_refused(store: Store, progress: An
     with pytest.raises(InvalidInput, match="progress"):
         store.heartbeat(job, LEASE, progress)
     assert now(store, job) == job
+
+
+def test_a_small_limit_of_payloads_still_lets_an_attempt_fail(
+    url: str, opened: Callable[..., Store]
+) -> None:
+    """An error is no payload: what cannot be told would leave the job without an end."""
+    small = opened(url, max_bytes=100)
+    job = claimed(small)
+    with pytest.raises(NotStrictJson):
+        small.finish(job, "x" * 200)
+    assert small.fail(job, "x" * 2_000, final=True).error == "x" * 2_000
