@@ -6,6 +6,8 @@ from typing import Any
 
 from jobq.errors import InvalidInput
 
+BEATS_PER_LEASE = 3  # at the least, so that two in a row may fail
+
 
 def check_integer(value: Any, what: str, least: int, most: int) -> int:
     """Return a whole number within its bounds; raise InvalidInput for anything else."""
@@ -34,3 +36,9 @@ def check_number(value: Any, what: str, least: float, *, unit: str = "") -> floa
             f"{what} is {reprlib.repr(value)}: use a number{unit} of at least {least:g}"
         )
     return number
+
+
+def outlasts_beats(lease_seconds: float, heartbeat_seconds: float) -> bool:
+    """Whether a lease is as long as the heartbeats that it needs at the least."""
+    # 3 x 0.1 is a little more than 0.3.
+    return BEATS_PER_LEASE * heartbeat_seconds <= lease_seconds * (1 + 1e-9)

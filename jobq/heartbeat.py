@@ -14,11 +14,10 @@ from contextlib import contextmanager
 
 from jobq.errors import LeaseLost
 from jobq.job import Job, Progress
-from jobq.signals import Signals
+from jobq.signals import LAST_SECOND, Signals
 from jobq.store import Store
 
 TICK_SECONDS = 0.1  # between two looks at the clock and the signals, which cannot wake a thread
-LAST_SECOND = 1.0  # for an interrupted handler to end
 PROGRESS_SECONDS = 0.5  # between two heartbeats, when there is progress to tell
 
 

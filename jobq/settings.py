@@ -25,6 +25,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from jobq.checks import BEATS_PER_LEASE, outlasts_beats
 from jobq.errors import SettingsInvalid
 from jobq.retry import RetryPolicy
 from jobq.strictjson import MAX_BYTES
@@ -33,7 +34,6 @@ PREFIX = "JOBQ_"
 UNPREFIXED = {"lease_seconds": ["LEASE_SECONDS"]}  # further names
 NO_SETTINGS: tuple[str, ...] = ()  # names with the prefix that something else reads
 YEAR = 31_536_000  # in seconds
-BEATS_PER_LEASE = 3  # at the least: a late heartbeat or two do not lose a job
 UNSET = {  # what holds where nothing is given
     "heartbeat_seconds": "a third of the lease",
     "token": "none",
@@ -160,8 +160,7 @@ class Settings(BaseSettings):
     def _several_in_a_lease(cls, beat: float | None, info: ValidationInfo) -> float | None:
         """Hold it against the lease; a lease that is no number has its own fault."""
         lease = info.data.get("lease_seconds")
-        # 3 x 0.1 is a little more than 0.3.
-        if beat and lease and BEATS_PER_LEASE * beat > lease * (1 + 1e-9):
+        if beat and lease and not outlasts_beats(lease, beat):
             raise ValueError("a lease is shorter than three heartbeats")
         return beat
 

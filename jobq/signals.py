@@ -23,6 +23,8 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
+LAST_SECOND = 1.0  # for an interrupted handler to end
+
 # The poke is the signal that this process sends itself to wake a handler up. It must be one that
 # nobody else sends: two signals that arrive together may be delivered as one.
 if sys.platform == "win32":

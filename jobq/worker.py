@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from jobq import outcomes
 from jobq.attendant import Attendant
-from jobq.checks import check_seconds
+from jobq.checks import BEATS_PER_LEASE, check_seconds, outlasts_beats
 from jobq.context import Context
 from jobq.errors import InvalidInput, StoreError
 from jobq.handlers import Kind, Registry
@@ -30,8 +30,6 @@ from jobq.store import Store
 from jobq.strictjson import check_name
 
 log = logging.getLogger(__name__)
-
-BEATS_PER_LEASE = 3  # at the least, so that two in a row may fail
 
 
 def print_line(text: str) -> None:
@@ -225,7 +223,7 @@ def _interval(lease_seconds: float, heartbeat_seconds: float | None) -> float:
     if heartbeat_seconds is None:
         return lease_seconds / BEATS_PER_LEASE
     check_seconds(heartbeat_seconds, "heartbeat_seconds", least=0.001)
-    if heartbeat_seconds * BEATS_PER_LEASE > lease_seconds * (1 + 1e-9):  # 3 x 0.1 is over 0.3
+    if not outlasts_beats(lease_seconds, heartbeat_seconds):
         raise InvalidInput(
             f"heartbeat_seconds is {heartbeat_seconds:g}, with a lease of {lease_seconds:g} s: use "
             "at most a third of the lease, which then outlasts two heartbeats that fail"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jobq import InvalidInput
-from jobq.checks import check_integer, check_seconds
+from jobq.checks import check_integer, check_seconds, outlasts_beats
 
 
 @pytest.mark.parametrize("value", [1, 2, 1000])
@@ -37,3 +37,12 @@ def test_what_is_no_number_of_seconds_is_refused(value: Any) -> None:
     """The message begins with what was wrong."""
     with pytest.raises(InvalidInput, match="lease is "):
         check_seconds(value, "lease", least=0.5)
+
+
+@pytest.mark.parametrize(
+    ("lease", "beat", "enough"),
+    [(0.3, 0.1, True), (30, 10, True), (30, 10.001, False), (1, 1, False)],
+)
+def test_a_lease_outlasts_three_heartbeats(lease: float, beat: float, *, enough: bool) -> None:
+    """Exactly three are enough, whatever a float makes of 3 x 0.1."""
+    assert outlasts_beats(lease, beat) is enough

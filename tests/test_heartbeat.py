@@ -7,9 +7,9 @@ from threading import Event as Flag
 import pytest
 
 from jobq import EventName, Job, Progress, Status, Store
-from jobq.heartbeat import LAST_SECOND, PROGRESS_SECONDS, Heartbeat
+from jobq.heartbeat import PROGRESS_SECONDS, Heartbeat
 from jobq.lab.waiting import wait_until
-from jobq.signals import Interrupted, Signals
+from jobq.signals import LAST_SECOND, Interrupted, Signals
 
 HOUR = 3_600.0
 LEASE = 0.6

@@ -33,9 +33,9 @@ from jobq.isolate.family import TERM_SECONDS
 from jobq.isolate.messages import Answer, Begun, Cut, Question, Report, Run
 from jobq.job import Job
 from jobq.outcomes import ConfirmCancel, Decision, Fail, Finish, Release, Stop
+from jobq.signals import LAST_SECOND
 
 LOOK_SECONDS = 0.05  # between two looks whether the handler has to end
-LAST_SECOND = 1.0  # for an interrupted handler to end
 START_SECONDS = 60.0  # for a child to start and to import the handler, before its timeout begins
 
 
