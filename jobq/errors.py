@@ -18,9 +18,10 @@ JobqError
 ├── SettingsInvalid       one or more settings break a rule; all are named at once
 ├── DataError             the sales data is missing or malformed
 ├── StoreError            the database cannot be used as it is
-│   ├── ForeignFile       the file holds something else
-│   ├── SchemaTooNew      the file was written by a later jobq
-│   ├── StoreBusy         another process held the write lock for too long
+│   ├── ForeignFile       the database holds something else
+│   ├── SchemaTooNew      the store was made by a later jobq
+│   ├── StoreBusy         another transaction was in the way for too long
+│   ├── StoreUnreachable  the database's server does not answer, or the connection to it broke
 │   └── UnsafeFilesystem  write-ahead logging would lose data there
 └── LabError              an experiment could not be carried out
     └── WaitTimedOut      what was waited for did not come
@@ -171,15 +172,19 @@ class StoreError(JobqError):
 
 
 class ForeignFile(StoreError):
-    """The file is not a jobq store."""
+    """The file, or the schema of the database, is not a jobq store."""
 
 
 class SchemaTooNew(StoreError):
-    """The file was written by a later version of jobq."""
+    """The store was made by a later version of jobq."""
 
 
 class StoreBusy(StoreError):
-    """Another process held the write lock for longer than the limit."""
+    """Another transaction was in the way for longer than the limit; nothing was changed."""
+
+
+class StoreUnreachable(StoreError):
+    """The database's server does not answer, or the connection to it broke."""
 
 
 class UnsafeFilesystem(StoreError):

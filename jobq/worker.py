@@ -98,7 +98,7 @@ class Worker:
                 try:
                     mark = self._store.change_mark()
                     if self._run_next() is None:
-                        if until_idle and self._all_final(mark):
+                        if until_idle and not self._store.unfinished():
                             break
                         self._store.wait(mark, self._poll_seconds, lambda: self._signals.stopping)
                     self._recorder.all_is_well()
@@ -190,11 +190,6 @@ class Worker:
             self._tell("stopped cleanly")
         finally:
             os._exit(0)
-
-    def _all_final(self, mark: int) -> bool:
-        """Whether no job is queued or running; a job may not change between the two looks."""
-        waiting = (self._store.list(status=s, limit=1) for s in (Status.QUEUED, Status.RUNNING))
-        return not any(waiting) and self._store.change_mark() == mark
 
     def _tell(self, text: str) -> None:
         with suppress(Exception):  # a log that nobody can write to must not stop the work

@@ -608,12 +608,13 @@ ENQUEUE_MANY_AND_DIE = """
 import os, sys
 from jobq import open_store
 from jobq.store import moves
-store, log, calls = open_store(sys.argv[1]), moves.log, []
+store, event, calls = open_store(sys.argv[1]), moves.event, []
 def die_at_the_third(*arguments, **options):
-    calls.append(log(*arguments, **options))
+    calls.append(event(*arguments, **options))
     if len(calls) == 3:
         os.kill(os.getpid(), 9)
-moves.log = die_at_the_third
+    return calls[-1]
+moves.event = die_at_the_third
 store.enqueue_many({"kind": "nap", "payload": {}} for _ in range(5))
 """
 
@@ -621,7 +622,7 @@ store.enqueue_many({"kind": "nap", "payload": {}} for _ in range(5))
 def test_many_jobs_of_a_process_killed_in_the_middle_are_none(
     start: Callable[..., "Program"], store: Store, url: str
 ) -> None:
-    """SIGKILL after the third of five leaves nothing."""
+    """SIGKILL between two rows leaves nothing."""
     assert store.list() == []
     assert start(ENQUEUE_MANY_AND_DIE, url).process.wait() != 0
     assert store.list() == []

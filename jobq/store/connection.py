@@ -1,6 +1,5 @@
 """One thread's connection to a SQLite file, and what SQLite's errors mean."""
 
-import re
 import sqlite3
 import threading
 import time
@@ -10,20 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from jobq.errors import ForeignFile, InvalidInput, StoreBusy, StoreError
+from jobq.errors import ForeignFile, StoreBusy, StoreError
 from jobq.store.doorbell import Doorbell
-from jobq.store.engine import Row, RowRefused, named_statements
+from jobq.store.engine import Parameters, Row, RowRefused, named_statements
 from jobq.store.fairlock import FairLock
+from jobq.store.guard import Guard, check_sql
 
 STATEMENTS = named_statements("sqlite.sql")
 
 Synchronous = Literal["FULL", "NORMAL"]
-# After blanks and comments, the words by which SQL begins and ends transactions.
-ENDS_TRANSACTION = re.compile(
-    r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*(BEGIN|COMMIT|END|ROLLBACK|SAVEPOINT|RELEASE)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-Parameters = Mapping[str, Any] | Sequence[Any]
 
 
 class Statements:
@@ -47,6 +41,10 @@ class Statements:
         """Return every row that the statement gives."""
         rows, _ = self._run(STATEMENTS[statement], parameters)
         return rows
+
+    def each(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+        """Run the statement for each of these rows of parameters; return the rows that it gives."""
+        return [given for row in rows for given in self.all(statement, **row)]
 
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""
@@ -179,34 +177,20 @@ class OpenTransaction(Statements):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection.path, connection.raw)
-        self._thread = threading.get_ident()
-        self._ended = False
+        self._guard = Guard()
+        self.end = self._guard.end
 
     def execute(self, sql: str, parameters: Parameters = ()) -> list[Any]:
         """Run one statement of SQL, but none that would begin or end a transaction."""
-        if found := ENDS_TRANSACTION.match(sql):
-            raise InvalidInput(
-                f"{found[1].upper()} is the store's to say: what runs here is committed together, "
-                "or undone by raising; a part can be undone by `with tx.savepoint(): …`"
-            )
+        check_sql(sql)
         return super().execute(sql, parameters)
 
     def commit(self) -> None:
         """Make everything true at once."""
         self._run("COMMIT", ())
 
-    def end(self) -> None:
-        """Let nothing more run here."""
-        self._ended = True
-
     def _run(self, sql: str, parameters: Parameters) -> tuple[list[Any], int]:
-        undone = not self.in_transaction  # by a statement: ON CONFLICT ROLLBACK
-        if self._ended or undone:
-            raise InvalidInput(
-                "this transaction has ended: begin another, or work within its block"
-            )
-        if self._thread != threading.get_ident():
-            raise InvalidInput("this transaction is another thread's: let that thread do the work")
+        self._guard.check(undone=not self.in_transaction)  # by a statement: ON CONFLICT ROLLBACK
         return super()._run(sql, parameters)
 
 

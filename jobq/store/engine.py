@@ -5,13 +5,29 @@ from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any, Protocol
 
-from jobq.errors import StoreError
+from jobq.errors import StoreBusy, StoreError, StoreUnreachable
 
 Row = Mapping[str, Any]
+Parameters = Mapping[str, Any] | Sequence[Any]
 
 
 class RowRefused(StoreError):
     """A constraint of the schema refused a row; the statement changed nothing."""
+
+
+class Undone(StoreBusy):
+    """The database undid the transaction because of another one: the same may succeed next time."""
+
+
+class Severed(StoreUnreachable):
+    """The connection broke in the middle of a transaction.
+
+    It is undone, unless the connection broke while it was being committed: then `unsure`.
+    """
+
+    def __init__(self, message: str, *, unsure: bool = False) -> None:
+        super().__init__(message)
+        self.unsure = unsure
 
 
 class Transaction(Protocol):
@@ -23,10 +39,16 @@ class Transaction(Protocol):
     def all(self, statement: str, **parameters: Any) -> list[Row]:
         """Return every row that the statement gives."""
 
+    def each(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+        """Run the statement for each of these rows of parameters; return the rows that it gives.
+
+        They come in no order. An engine may run it for all of them at once.
+        """
+
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""
 
-    def execute(self, sql: str, parameters: Mapping[str, Any] | Sequence[Any] = ()) -> list[Row]:
+    def execute(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Run a statement that is not the store's own, and return its rows."""
 
     def savepoint(self) -> AbstractContextManager[None]:
@@ -38,6 +60,8 @@ class Transaction(Protocol):
 
 class Engine(Protocol):
     """One database: transactions, and a sign that something has changed."""
+
+    commits_in_order: bool  # whether events appear in the order of their numbers
 
     def write(self) -> AbstractContextManager[Transaction]:
         """Begin a transaction that may write; commit at its end, roll back if it raises."""
@@ -51,8 +75,14 @@ class Engine(Protocol):
         Raises InvalidInput if there is none, or the connection is to another database.
         """
 
+    def settle(self, tx: Transaction, seconds: float) -> bool:
+        """Wait until each transaction that now writes events has ended; False if one goes on.
+
+        What it wrote is then to be seen, or never will be.
+        """
+
     def change_mark(self) -> int:
-        """Return a number that is another one after other connections have written."""
+        """Return a number that is another one soon after other connections have written."""
 
     def wait_for_change(self, mark: int, seconds: float, stop: Callable[[], bool]) -> None:
         """Return once the mark is another one, `stop()` is true, or the seconds are over."""

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from jobq.errors import InvalidInput
-from jobq.store.connection import OpenTransaction, Parameters, Statements
+from jobq.store.connection import OpenTransaction, Statements
+from jobq.store.engine import Parameters
 
 
 class Joined(Statements):

@@ -4,7 +4,8 @@ Every step changes the job, its attempt and the event log together, and says in 
 what it believes about the job: status and token (see `sqlite.sql`).
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from jobq.errors import LeaseLost
 from jobq.job import EventName, Job, Status
@@ -34,21 +35,33 @@ def log(
     progress: str | None = None,
 ) -> None:
     """Append what just happened to the event log; `job` is the row after it."""
+    tx.each("insert_event", [event(job, name, at, worker, error=error, progress=progress)])
+
+
+def event(
+    job: Row,
+    name: EventName,
+    at: float,
+    worker: str | None,
+    *,
+    error: str | None = None,
+    progress: str | None = None,
+) -> dict[str, Any]:
+    """Return the columns of an event; `job` is the row after it."""
     queued = job["status"] == Status.QUEUED
-    tx.run(
-        "insert_event",
-        job_id=readable(job["id"]),
-        at=at,
-        name=name,
-        status=job["status"],
-        attempt=job["attempts"],
-        token=job["token"],
-        worker=worker,
-        locked_until=job["locked_until"],
-        run_after=job["run_after"] if queued else None,
-        error=error,
-        progress=progress,
-    )
+    return {
+        "job_id": readable(job["id"]),
+        "at": at,
+        "name": name,
+        "status": job["status"],
+        "attempt": job["attempts"],
+        "token": job["token"],
+        "worker": worker,
+        "locked_until": job["locked_until"],
+        "run_after": job["run_after"] if queued else None,
+        "error": error,
+        "progress": progress,
+    }
 
 
 def make_ready(tx: Transaction, now: float) -> bool:
@@ -60,64 +73,117 @@ def make_ready(tx: Transaction, now: float) -> bool:
     woken = tx.run("wake_delayed", now=now, limit=WAKE)
     expired = tx.all("expired", now=now, limit=SWEEP)
     for row in expired:
+        lease = Lease(row["id"], row["token"], row["worker"])
         try:
             with tx.savepoint():
-                end(tx, Lease(row["id"], row["token"], row["worker"]), after_crash(row), now)
+                end(tx, [(lease, after_crash(row))], now)
         except RowRefused as error:
             set_aside(tx, row, now, f"this job's lease ran out and cannot be closed: {error}")
     return len(expired) < SWEEP and woken < WAKE
 
 
-def end(tx: Transaction, lease: Lease, ending: Ending, now: float) -> Row | None:
-    """End a lease as decided; None, and nothing changed, if the job is not under it any more."""
-    row = tx.one(
-        "end_lease",
-        id=lease.job_id,
-        token=lease.token,
-        status=ending.status,
-        attempts=ending.attempts,
-        run_after=ending.run_after,
-        ready=ending.run_after <= now,
-        result=ending.result,
-        error=ending.job_error,
-        finished_at=now if ending.status.final else None,
-        releases=ending.releases,
-    )
-    if row is None:
-        return None
-    tx.run(
+def end(tx: Transaction, endings: Sequence[tuple[Lease, Ending]], now: float) -> dict[str, Row]:
+    """End leases as decided, of jobs that are all different.
+
+    Returns the rows of the jobs after it by their ids, without those that are not under their
+    lease any more: of these nothing has changed.
+    """
+    written = tx.each("end_lease", [_columns(lease, ending, now) for lease, ending in endings])
+    rows = {row["id"]: row for row in written}
+    ended = [(lease, ending) for lease, ending in endings if lease.job_id in rows]
+    tx.each(
         "end_attempt",
-        job_id=lease.job_id,
-        token=lease.token,
-        ended_at=ending.ended_at,
-        outcome=ending.outcome,
-        error=ending.error,
+        [
+            {
+                "job_id": lease.job_id,
+                "token": lease.token,
+                "ended_at": ending.ended_at,
+                "outcome": ending.outcome,
+                "error": ending.error,
+            }
+            for lease, ending in ended
+        ],
     )
-    log(tx, row, EventName(ending.outcome), now, worker=lease.worker, error=ending.error)
-    return row
+    tx.each(
+        "insert_event",
+        [
+            event(rows[lease.job_id], name, now, lease.worker, error=ending.error)
+            for lease, ending in ended
+            for name in [EventName(ending.outcome)]
+        ],
+    )
+    return rows
 
 
-def take_first(tx: Transaction, worker: str, now: float, lease_seconds: float) -> Job | None:
-    """Claim the first runnable job. A row that cannot be claimed is failed and passed over."""
-    while True:
+def _columns(lease: Lease, ending: Ending, now: float) -> dict[str, Any]:
+    return {
+        "id": lease.job_id,
+        "token": lease.token,
+        "status": ending.status,
+        "attempts": ending.attempts,
+        "run_after": ending.run_after,
+        "ready": ending.run_after <= now,
+        "result": ending.result,
+        "error": ending.job_error,
+        "finished_at": now if ending.status.final else None,
+        "releases": ending.releases,
+    }
+
+
+class Claimer(NamedTuple):
+    """Who claims, when, and until when the lease lasts."""
+
+    worker: str
+    now: float
+    locked_until: float
+
+
+def take(tx: Transaction, claimer: Claimer, limit: int) -> list[Job]:
+    """Claim the first runnable jobs.
+
+    Raises RowRefused or UnreadableJob for a row that cannot be claimed; `take_singly` passes it
+    over.
+    """
+    return _begun(tx, tx.all("claim", **claimer._asdict(), limit=limit), claimer)
+
+
+def take_singly(tx: Transaction, claimer: Claimer, limit: int) -> list[Job]:
+    """Claim the first runnable jobs one by one; one that cannot be claimed is failed."""
+    jobs: list[Job] = []
+    while len(jobs) < limit:
+        first = tx.one("first_runnable", now=claimer.now)
+        if first is None:
+            break
         try:
             with tx.savepoint():
-                row = tx.one("claim", worker=worker, now=now, locked_until=now + lease_seconds)
-                if row is None:
-                    return None
-                tx.run(
-                    "insert_attempt",
-                    job_id=row["id"],
-                    token=row["token"],
-                    number=row["attempts"],
-                    worker=worker,
-                    started_at=now,
-                )
-                log(tx, row, EventName.CLAIMED, now, worker=worker)
-                return to_job(row)
+                rows = tx.all("claim_this", **claimer._asdict(), seq=first["seq"])
+                jobs += _begun(tx, rows, claimer)
         except (RowRefused, UnreadableJob) as error:
-            [first] = tx.all("first_runnable", now=now)
-            set_aside(tx, first, now, f"this job cannot be claimed: {error}")
+            set_aside(tx, first, claimer.now, f"this job cannot be claimed: {error}")
+    return jobs
+
+
+def _begun(tx: Transaction, rows: Sequence[Row], claimer: Claimer) -> list[Job]:
+    """Record that the attempts at claimed jobs have begun; return the jobs in their order."""
+    rows = sorted(rows, key=lambda row: (row["rank"], row["seq"]))
+    tx.each(
+        "insert_attempt",
+        [
+            {
+                "job_id": row["id"],
+                "token": row["token"],
+                "number": row["attempts"],
+                "worker": claimer.worker,
+                "started_at": claimer.now,
+            }
+            for row in rows
+        ],
+    )
+    tx.each(
+        "insert_event",
+        [event(row, EventName.CLAIMED, claimer.now, claimer.worker) for row in rows],
+    )
+    return [to_job(row) for row in rows]
 
 
 def set_aside(tx: Transaction, job: Row, now: float, error: str) -> None:

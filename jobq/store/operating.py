@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from functools import partial
 
 from jobq.checks import check_seconds
 from jobq.errors import WrongStatus
@@ -9,6 +10,7 @@ from jobq.job import EventName, Job, Status
 from jobq.store import moves
 from jobq.store.engine import Row, RowRefused, Transaction
 from jobq.store.reading import FIRST_PAGE, Reader, check_status, existing
+from jobq.store.repeating import transact
 from jobq.store.rows import to_job
 from jobq.strictjson import check_name
 
@@ -30,7 +32,8 @@ class Operators(Reader):
         cancelled already is returned as it is. Raises UnknownJob, and WrongStatus for one that
         is done or failed.
         """
-        with self._engine.write() as tx:
+
+        def cancel(tx: Transaction) -> Job:
             row, now = existing(tx, job_id, "job_to_change"), self._now(tx)
             status = Status(row["status"])
             if status is Status.QUEUED:
@@ -43,18 +46,24 @@ class Operators(Reader):
                 raise WrongStatus(job_id, status, "only a queued or running job can be cancelled")
             return to_job(row)
 
+        return transact(self._engine, cancel)
+
     def retry(self, job_id: str) -> Job:
         """Queue a failed or cancelled job again: its attempts start over, its token goes on.
 
         Raises UnknownJob, and WrongStatus for a job of another status.
         """
-        with self._engine.write() as tx:
+
+        def retry(tx: Transaction) -> Job:
             row = existing(tx, job_id, "job_to_change")
             retried = self._retry_in(tx, row)
             if retried is None:
                 rule = "only a failed or cancelled job can be retried"
                 raise WrongStatus(job_id, row["status"], rule)
             return to_job(retried)
+
+        # Repeated after it took effect, it would say that the job is queued: true, and misleading.
+        return transact(self._engine, retry, repeat_if_unsure=False)
 
     def retry_all(self, *, status: Status = Status.FAILED, kind: str | None = None) -> int:
         """Queue all jobs again that now have this status, and this kind if given; return how many.
@@ -68,12 +77,17 @@ class Operators(Reader):
         wanted = {"status": status} if kind is None else {"kind": kind, "status": status}
         statement = "places_with_status" if kind is None else "places_of_kind_with_status"
         before, retried = FIRST_PAGE, 0
+
+        def retry_page(tx: Transaction) -> tuple[list[Row], int]:
+            rows, count = tx.all(statement, **wanted, before=before, limit=BATCH), 0
+            for row in rows:
+                with suppress(RowRefused), tx.savepoint():  # one bad row stops no others
+                    count += self._retry_in(tx, row) is not None
+            return rows, count
+
         while True:
-            with self._engine.write() as tx:
-                rows = tx.all(statement, **wanted, before=before, limit=BATCH)
-                for row in rows:
-                    with suppress(RowRefused), tx.savepoint():  # one bad row stops no others
-                        retried += self._retry_in(tx, row) is not None
+            rows, count = transact(self._engine, retry_page)
+            retried += count
             if len(rows) < BATCH:
                 return retried
             before = rows[-1]["seq"]
@@ -100,8 +114,8 @@ class Operators(Reader):
         place: Row | None = {"finished_at": -math.inf, "seq": 0}
         deleted = 0
         while place is not None:
-            with self._engine.write() as tx:
-                place, jobs = _delete_some(tx, place, status, limits)
+            delete = partial(_delete_some, place=place, status=status, limits=limits)
+            place, jobs = transact(self._engine, delete)
             deleted += jobs
         return deleted
 

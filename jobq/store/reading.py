@@ -18,6 +18,7 @@ HEX = re.compile("[0-9a-f]+")
 LONGEST_PAGE, LONGEST_LOG = 1_000, 1_000_000  # rows of one answer
 RECENT_JOBS = 10  # whose run time is taken for typical
 MINUTE = 60.0
+SETTLE_SECONDS = 0.5  # the longest wait for transactions that write events: most take some ms
 
 
 class Reader:
@@ -81,9 +82,10 @@ class Reader:
     def events(
         self, job_id: str | None = None, *, after: int = 0, limit: int = 10_000
     ) -> tuple[Event, ...]:
-        """Return the log of one job, or of all, in the order of the commits.
+        """Return the log of one job, or of all, in the order of `seq`.
 
-        `after` is the `seq` of the last event already seen. Raises UnknownJob.
+        `after` is the `seq` of the last event already seen: whoever goes on from there sees every
+        event once. One behind an open transaction comes when that has ended. Raises UnknownJob.
         """
         check_integer(limit, "limit", 1, LONGEST_LOG)
         check_integer(after, "after", 0, LARGEST_SEQ)
@@ -92,8 +94,8 @@ class Reader:
                 existing(tx, job_id)
             while True:
                 if job_id is None:
-                    rows = tx.all("events", after=after, limit=limit)
-                else:
+                    rows = self._newer(tx, after, limit)
+                else:  # one after the other: each of them had the job to itself
                     rows = tx.all("events_of_job", job_id=job_id, after=after, limit=limit)
                 events = tuple(event for row in rows if (event := to_event(row)) is not None)
                 if events or not rows:  # an empty answer means that there is nothing more
@@ -104,7 +106,14 @@ class Reader:
         """Return the `seq` of the newest event; 0 without one."""
         with self._engine.read() as tx:
             [row] = tx.all("last_event")
+            self._engine.settle(tx, SETTLE_SECONDS)  # a lower one may yet appear
         return int(row["seq"])
+
+    def unfinished(self) -> bool:
+        """Whether any job is queued or running."""
+        with self._engine.read() as tx:
+            [row] = tx.all("unfinished")
+        return bool(row["found"])
 
     def stats(self) -> Stats:
         """Return how many jobs stand where, how long the oldest has waited, and how many end."""
@@ -154,12 +163,31 @@ class Reader:
     def _now(self, tx: Transaction) -> float:
         return tx.now() if self._clock is None else float(self._clock())
 
+    def _newer(self, tx: Transaction, after: int, limit: int) -> Sequence[Row]:
+        """Return the events after one, without those that an unseen one may yet come before.
+
+        Where transactions commit side by side, a number may be drawn first and appear last. A
+        reader that went on past it would never see it. So a gap is waited for; it stays where a
+        transaction was undone, or events were deleted.
+        """
+        rows = tx.all("events", after=after, limit=limit)
+        if self._engine.commits_in_order or _gapless(rows, after) == len(rows):
+            return rows
+        settled, last = self._engine.settle(tx, SETTLE_SECONDS), rows[-1]["seq"]
+        rows = [r for r in tx.all("events", after=after, limit=limit) if r["seq"] <= last]
+        return rows if settled else rows[: _gapless(rows, after)]
+
     def _next_due(self) -> tuple[float, float | None]:
         """Return the time, and the time at which a claim may first find something."""
         with self._engine.read() as tx:
             now = self._now(tx)
             [row] = tx.all("next_due", now=now)
         return now, row["due"]
+
+
+def _gapless(rows: Sequence[Row], after: int) -> int:
+    """Return how many of the rows follow one another without a gap, beginning after a number."""
+    return next((n for n, row in enumerate(rows) if row["seq"] != after + n + 1), len(rows))
 
 
 # The statement that gives a page of jobs, by what is asked for.

@@ -2,6 +2,7 @@
 
 import json
 import reprlib
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -34,6 +35,7 @@ class Request:
         retry: RetryPolicy | None = None,
         max_bytes: int = strictjson.MAX_BYTES,
     ) -> None:
+        self.id = uuid.uuid4().hex  # now, so that a call that is repeated asks for the same job
         self._kind = strictjson.check_name(kind, "kind")
         if type(payload) is not dict:
             raise InvalidInput(f"payload is a {type(payload).__name__}: use a dict")
@@ -50,8 +52,9 @@ class Request:
         self._priority = check_integer(priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
 
     def columns(self, now: float) -> dict[str, Any]:
-        """Return the columns of the new job's row, but for its id."""
+        """Return the columns of the new job's row."""
         return {
+            "id": self.id,
             "kind": self._kind,
             "payload": self._text,
             "idempotency_key": self._key,
@@ -66,12 +69,15 @@ class Request:
             "created_at": now,
         }
 
-    def same_as(self, tx: Transaction) -> Job:
+    def same_as(self, tx: Transaction) -> Job | None:
         """Return the job that has the key already, if it was asked for in the same words.
 
-        Raises IdempotencyConflict, which names the fields of the payload that differ.
+        None if there is none. Raises IdempotencyConflict, which names the fields of the payload
+        that differ.
         """
-        [row] = tx.all("job_of_key", idempotency_key=self._key)
+        row = tx.one("job_of_key", idempotency_key=self._key)
+        if row is None:
+            return None
         job = to_job(row)
         differing = strictjson.differing_fields(job.payload, self._payload)
         if job.kind != self._kind:

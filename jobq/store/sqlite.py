@@ -20,6 +20,7 @@ from typing import Any
 from jobq.checks import check_seconds
 from jobq.errors import InvalidInput, SchemaTooNew, StoreBusy, StoreError
 from jobq.store.connection import STATEMENTS, Connection, OpenTransaction, Statements, Synchronous
+from jobq.store.engine import Transaction
 from jobq.store.joining import join
 from jobq.store.sqlitefile import APPLICATION_ID, check_file, foreign
 
@@ -54,6 +55,8 @@ def open_sqlite(
 
 class Sqlite:
     """Connections to one file: one per thread, none across a fork."""
+
+    commits_in_order = True
 
     def __init__(self, path: Path, synchronous: Synchronous, busy_seconds: float) -> None:
         self._path = path
@@ -95,6 +98,10 @@ class Sqlite:
     def join(self, connection: Any) -> Statements:
         """Return the transaction that a caller has open on a connection of its own."""
         return join(self._path, connection)
+
+    def settle(self, tx: Transaction, seconds: float) -> bool:  # noqa: ARG002 - no need to wait
+        """Say that whatever was written is to be seen: there is one writer at a time."""
+        return True
 
     def change_mark(self) -> int:
         """Return SQLite's `data_version`: another number after another connection's commit."""

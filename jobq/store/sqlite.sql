@@ -142,19 +142,26 @@ WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_delayed
               ORDER BY run_after LIMIT :limit);
 
 -- name: claim
--- One statement finds the first runnable job and takes it: nothing can come between (G1).
+-- One statement finds the first runnable jobs and takes them: nothing can come between (G1).
 UPDATE jobs
 SET status = 'running', attempts = attempts + 1, token = token + 1, worker = :worker,
     locked_until = :locked_until, started_at = :now
-WHERE seq = (SELECT seq FROM jobs INDEXED BY jobs_ready
-             WHERE status = 'queued' AND ready = 1 AND run_after <= :now
-             ORDER BY rank, seq LIMIT 1)
+WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_ready
+              WHERE status = 'queued' AND ready = 1 AND run_after <= :now
+              ORDER BY rank, seq LIMIT :limit)
 RETURNING *;
 
 -- name: first_runnable
 SELECT * FROM jobs INDEXED BY jobs_ready
 WHERE status = 'queued' AND ready = 1 AND run_after <= :now
 ORDER BY rank, seq LIMIT 1;
+
+-- name: claim_this
+UPDATE jobs
+SET status = 'running', attempts = attempts + 1, token = token + 1, worker = :worker,
+    locked_until = :locked_until, started_at = :now
+WHERE seq = :seq AND status = 'queued'
+RETURNING *;
 
 -- name: set_aside
 -- For a row that cannot be handled in the ordinary way.
@@ -282,6 +289,14 @@ SELECT * FROM jobs WHERE seq IN (SELECT seq FROM page) ORDER BY seq DESC LIMIT :
 SELECT * FROM jobs
 WHERE kind = :kind AND status = :status AND seq < :before
 ORDER BY seq DESC LIMIT :limit;
+
+-- name: unfinished
+-- Whether any job is queued or running: one look, so that none can slip from one to the other.
+SELECT EXISTS (SELECT 1 FROM jobs WHERE status = 'queued')
+    OR EXISTS (SELECT 1 FROM jobs WHERE status = 'running') AS found;
+
+-- name: attempt
+SELECT * FROM attempts WHERE job_id = :job_id AND token = :token;
 
 -- name: attempts
 SELECT * FROM attempts WHERE job_id = :job_id ORDER BY token;

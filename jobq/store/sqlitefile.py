@@ -5,6 +5,7 @@ from pathlib import Path
 import psutil
 
 from jobq.errors import ForeignFile, InvalidInput, StoreError, UnsafeFilesystem
+from jobq.store.addresses import FORMS, shown
 
 APPLICATION_ID = 0x6A6F6271  # "jobq": in the header of each of our files
 # fmt: off
@@ -27,9 +28,7 @@ def path_of(url: str | Path) -> Path:
         return Path(url)
     if scheme == "sqlite" and rest.startswith("/"):
         return Path(rest[1:])
-    raise InvalidInput(
-        f"store URL {str(url)!r} is not one of sqlite:///relative.db, sqlite:////absolute.db"
-    )
+    raise InvalidInput(f"store URL {shown(url)!r} is not one of {FORMS}")
 
 
 def check_file(path: Path) -> None:

@@ -1,0 +1,48 @@
+"""Recording jobs that are asked for, many as one."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jobq.job import EventName, Job
+from jobq.store import moves
+from jobq.store.engine import Transaction
+from jobq.store.requests import Request
+from jobq.store.rows import to_job
+
+BATCH = 1_000  # jobs that one statement records
+
+
+class Enqueued(NamedTuple):
+    """What enqueue answers: the job, and whether this call made it."""
+
+    job: Job
+    created: bool
+
+
+def insert(tx: Transaction, requests: Sequence[Request], now: float) -> list[Enqueued]:
+    """Record what is asked for, in this order. Raises IdempotencyConflict."""
+    batches = (requests[start : start + BATCH] for start in range(0, len(requests), BATCH))
+    return [enqueued for batch in batches for enqueued in _insert_batch(tx, batch, now)]
+
+
+def _insert_batch(tx: Transaction, requests: Sequence[Request], now: float) -> list[Enqueued]:
+    rows = tx.each("insert_job", [request.columns(now) for request in requests])
+    created = {row["id"]: row for row in rows}
+    new = [created[request.id] for request in requests if request.id in created]
+    tx.each("insert_event", [moves.event(row, EventName.ENQUEUED, now, worker=None) for row in new])
+    return [
+        Enqueued(to_job(created[request.id]), created=True)
+        if request.id in created
+        else _earlier(tx, request, now)
+        for request in requests
+    ]
+
+
+def _earlier(tx: Transaction, request: Request, now: float) -> Enqueued:
+    """Return the job that was recorded for the request before, by this call or with its key."""
+    if (row := tx.one("job", id=request.id)) is not None:
+        return Enqueued(to_job(row), created=True)  # and only the answer had been lost
+    if (job := request.same_as(tx)) is not None:
+        return Enqueued(job, created=False)
+    [enqueued] = _insert_batch(tx, [request], now)  # that job has been deleted meanwhile
+    return enqueued

@@ -1,0 +1,211 @@
+"""Statements on one connection to PostgreSQL, and what its errors mean."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
+from psycopg.types.string import TextLoader
+
+from jobq.errors import InvalidInput, StoreBusy, StoreError, StoreUnreachable
+from jobq.store.engine import Parameters, Row, RowRefused, Severed, Undone, named_statements
+from jobq.store.guard import Guard, check_sql
+from jobq.store.placeholders import for_psycopg, is_one_statement
+
+STATEMENTS = named_statements("postgres.sql")
+SESSION = named_statements("postgres_session.sql")
+MOST_IDS = 200  # in one notification, whose payload has less than 8,000 bytes
+
+RawConnection = psycopg.Connection[Any]
+
+
+class Patient(psycopg.Connection[Row]):
+    """A connection that does not wait for ever.
+
+    A server bounds its statements, but when the network swallows what it says nobody hears it.
+    """
+
+    patience: float | None = None  # seconds that one statement may take
+
+    def wait(self, gen: PQGen[Any], interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Run a generator of psycopg's to its end."""
+        return super().wait(gen, interval, self.patience if timeout is None else timeout)
+
+
+class Statements:
+    """Runs SQL on a connection, in whatever transaction is open there."""
+
+    def __init__(self, raw: RawConnection, shown: str) -> None:
+        self.raw = raw
+        self.shown = shown  # the URL, for messages
+        self.changed: list[str] = []  # ids of the jobs of which an event was written
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> list[Any]:
+        """Run a statement of SQL and return its rows."""
+        rows, _ = self._run(sql, parameters)
+        return rows
+
+    def one(self, statement: str, **parameters: Any) -> Row | None:
+        """Return the first row that the statement gives, if any."""
+        rows = self.all(statement, **parameters)
+        return rows[0] if rows else None
+
+    def all(self, statement: str, **parameters: Any) -> list[Row]:
+        """Return every row that the statement gives."""
+        rows, _ = self._run(STATEMENTS[statement], parameters)
+        return rows
+
+    def each(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+        """Run the statement for all these rows of parameters at once; return the rows it gives."""
+        if not rows:
+            return []
+        if statement == "insert_event":
+            self.changed += [row["job_id"] for row in rows]
+        return self.all(statement, rows=json.dumps(rows))
+
+    def run(self, statement: str, **parameters: Any) -> int:
+        """Return the number of rows that the statement changed."""
+        _, changed = self._run(STATEMENTS[statement], parameters)
+        return changed
+
+    def ask(self, statement: str, **parameters: Any) -> list[Row]:
+        """Return the rows that a statement of the engine's own gives."""
+        rows, _ = self._run(SESSION[statement], parameters)
+        return rows
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what was done within if it raises; the transaction goes on."""
+        self._run("SAVEPOINT here", ())
+        try:
+            yield
+        except BaseException:
+            if self.in_transaction:
+                self._run("ROLLBACK TO here", ())
+            raise
+        finally:
+            if self.in_transaction:
+                self._run("RELEASE here", ())
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, be it one that can only be undone."""
+        status = self.raw.info.transaction_status
+        return status in {TransactionStatus.INTRANS, TransactionStatus.INERROR}
+
+    def now(self) -> float:
+        """Return the server's time: all machines that use it share it."""
+        [row] = self.ask("now")
+        return float(row["now"])
+
+    def _run(self, statement: str, parameters: Parameters) -> tuple[list[Any], int]:
+        """Return the rows that a statement gives, and how many it changed."""
+        with explained(self.shown):
+            cursor = self.raw.cursor(row_factory=dict_row)
+            cursor.adapters.register_loader("json", TextLoader)  # our own reader takes it apart
+            text = for_psycopg(statement, marks=not isinstance(parameters, Mapping))
+            cursor.execute(text, parameters)
+            rows = cursor.fetchall() if cursor.description else []
+            return rows, cursor.rowcount
+
+
+class OpenTransaction(Statements):
+    """What runs in one transaction, in the thread that began it and until its end."""
+
+    def __init__(self, raw: RawConnection, shown: str, begin: sql.Composed) -> None:
+        super().__init__(raw, shown)
+        self._guard = Guard()
+        self.end = self._guard.end
+        with explained(shown):
+            raw.execute(begin)
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> list[Any]:
+        """Run a statement of SQL, but none that would begin or end a transaction.
+
+        One that fails is undone alone, as on every other engine; PostgreSQL by itself would let
+        nothing follow.
+        """
+        check_sql(sql)
+        if not is_one_statement(sql):  # the second could be a COMMIT
+            raise InvalidInput("there are two statements in it: execute one at a time")
+        with self.savepoint():
+            return super().execute(sql, parameters)
+
+    def commit(self) -> None:
+        """Make everything true at once."""
+        if self.raw.info.transaction_status == TransactionStatus.INERROR:
+            raise InvalidInput(FAILED)  # a COMMIT would undo it without a word
+        try:
+            self._run("COMMIT", ())
+        except Severed as error:
+            raise Severed(
+                f"{error}; whether the change was made is not known", unsure=True
+            ) from error
+
+    def _run(self, statement: str, parameters: Parameters) -> tuple[list[Any], int]:
+        self._guard.check(undone=not self.in_transaction)
+        return super()._run(statement, parameters)
+
+
+def notify(tx: Statements, channel: str, job_ids: Sequence[str]) -> None:
+    """Tell those who listen which jobs have changed: their ids and no more; of many, none."""
+    payload = " ".join(dict.fromkeys(job_ids)) if len(job_ids) <= MOST_IDS else ""
+    tx.ask("notify", channel=channel, payload=payload)
+
+
+FAILED = (
+    "a statement failed, and PostgreSQL lets nothing follow in its transaction: put what may fail "
+    "into a block of its own, `with tx.savepoint(): …`"
+)
+
+
+@contextmanager
+def explained(shown: str) -> Iterator[None]:
+    """Turn PostgreSQL's errors into ours, with the mend."""
+    try:
+        yield
+    except (errors.SerializationFailure, errors.DeadlockDetected) as error:
+        raise Undone(f"{shown}: {_primary(error)}; try again") from error
+    except errors.InFailedSqlTransaction as error:
+        raise InvalidInput(FAILED) from error
+    except (psycopg.IntegrityError, psycopg.DataError, UnicodeEncodeError) as error:
+        raise RowRefused(f"{shown} refused a row: {_primary(error)}") from error
+    except psycopg.Error as error:
+        kind, mend = _MENDS.get(error.sqlstate or "", (None, ""))
+        if kind is None:
+            lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+            kind, mend = (Severed, "see whether the server runs") if lost else _NO_MEND
+        raise kind(f"{shown}: {_primary(error)}; {mend}") from error
+
+
+def _primary(error: Exception) -> str:
+    """Return the error's own words, in one line and without the statement."""
+    words = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((words or str(error) or type(error).__name__).split())
+
+
+_STOPPED = (Severed, "the server is stopping, or somebody ended the connection")
+_IN_THE_WAY = (
+    StoreBusy,
+    "another transaction is in the way: end it (pg_stat_activity names it), or try again",
+)
+_MENDS: dict[str, tuple[type[StoreError], str]] = {
+    "55P03": _IN_THE_WAY,  # lock_not_available
+    "57014": _IN_THE_WAY,  # query_canceled: by statement_timeout
+    "57P01": _STOPPED,  # admin_shutdown
+    "57P02": _STOPPED,  # crash_shutdown
+    "57P05": _STOPPED,  # idle_session_timeout
+    "25P03": _STOPPED,  # idle_in_transaction_session_timeout
+    "57P03": (StoreUnreachable, "the server starts or stops: try again"),  # cannot_connect_now
+    "53300": (StoreUnreachable, "the server has no connection left: end some, or let it have more"),
+    "53100": (StoreError, "nothing was changed: free some space on the server"),  # disk_full
+    "25006": (StoreError, "this server takes no writes: name the primary one"),
+    "42501": (StoreError, "the role may not do that: ask for the right (GRANT)"),
+    "42P01": (StoreError, "a table is missing: `jobq doctor` tells which"),
+}
+_NO_MEND = (StoreError, "nothing was changed")
