@@ -1,9 +1,14 @@
 """Text on one line, for logs and terminals."""
 
+import re
+
 from jobq.job import Progress
 
 UNITS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}  # of time, in seconds
 LONGEST = 100  # characters of an error or a message that a line shows
+# Where a URL has a password: up to the last @, which one may hold that was not written as %40.
+IN_ADDRESS = re.compile(r"(?<=://)([^:/@?]*):.*(?=@)", re.DOTALL)
+AS_PARAMETER = re.compile(r"(?i)(\b(?:ssl)?password)=(?:'(?:[^'\\]|\\.)*'|[^&\s]*)")
 
 
 def one_line(text: str) -> str:
@@ -18,6 +23,11 @@ def short(text: str) -> str:
     """Return the text as one line of bounded length; `…` stands for the rest."""
     line = one_line(" ".join(text.split()))
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def without_password(word: str) -> str:
+    """Return a URL, or another word of a command, with `***` for a password in it."""
+    return AS_PARAMETER.sub(r"\1=***", IN_ADDRESS.sub(r"\1:***", word))
 
 
 def in_words(progress: Progress) -> str:

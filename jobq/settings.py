@@ -5,7 +5,7 @@ the current folder, and `.env` before the default. Every setting is JOBQ_ and it
 capitals; the lease is read from LEASE_SECONDS too, and JOBQ_LEASE_SECONDS comes before that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from jobq.checks import BEATS_PER_LEASE, outlasts_beats
 from jobq.errors import SettingsInvalid
+from jobq.oneline import without_password
 from jobq.retry import RetryPolicy
 from jobq.strictjson import MAX_BYTES
 
@@ -164,6 +165,11 @@ class Settings(BaseSettings):
             raise ValueError("a lease is shorter than three heartbeats")
         return beat
 
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Give the fields that the settings' own text holds; no secret is among them."""
+        for name, value in super().__repr_args__():
+            yield name, _shown(name, value)
+
     def retry_policy(self) -> RetryPolicy:
         """Return the four retry settings as one value."""
         return RetryPolicy(
@@ -201,7 +207,7 @@ class Origin(NamedTuple):
     name: str
     variable: str  # that gave the value; where none did, the one that would
     source: str  # environment, .env, default
-    value: Any  # HIDDEN for a secret that is set
+    value: Any  # HIDDEN for a secret that is set; a URL comes without its password
 
 
 def origins() -> list[Origin]:
@@ -213,8 +219,7 @@ def origins() -> list[Origin]:
         variables, value = _variables(field), getattr(settings, field)
         sources = (("environment", in_environment), (".env", in_file), ("default", variables))
         source, variable = next((s, v) for s, names in sources for v in variables if v in names)
-        shown = HIDDEN if value is not None and _is_secret(field) else value
-        found.append(Origin(field, variable, source, shown))
+        found.append(Origin(field, variable, source, _shown(field, value)))
     return found
 
 
@@ -254,6 +259,13 @@ def _fault(error: ErrorDetails, given: dict[str, Any], places: Places) -> str:
     value = HIDDEN if _is_secret(field) else repr(error["input"])
     default = UNSET.get(field, about.default)
     return f"{name} is {value}: use {about.description}; the default is {default}"
+
+
+def _shown(field: str | None, value: Any) -> Any:
+    """Return a setting's value for everybody to see."""
+    if field == "url":
+        return without_password(value)
+    return HIDDEN if field and value is not None and _is_secret(field) else value
 
 
 def _is_secret(field: str) -> bool:

@@ -19,6 +19,8 @@ MAX_DEPTH = 100
 MAX_INTEGER_BITS = 10_000  # Python reads and writes integers of up to 4,300 digits
 MAX_NAME = 255  # characters of a key, a kind or a worker's name
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 
 def encode(value: Any, what: str, *, max_bytes: int = MAX_BYTES) -> str:
     """Return `value` as JSON text, or raise NotStrictJson naming the place and the rule.
@@ -26,7 +28,7 @@ def encode(value: Any, what: str, *, max_bytes: int = MAX_BYTES) -> str:
     `what` is how the message calls the value: "payload", "result".
     """
     _check(value, what, 0, iter(range(max_bytes)))
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _ENCODER.encode(value)
     return _check_size(text, what, max_bytes, "bytes of JSON")
 
 

@@ -1,28 +1,34 @@
 """What the tests share: a clock to set, a new store on every engine, and real processes."""
 
+import functools
 import itertools
 import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 import httpx
+import psycopg
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from hypothesis import settings
+from psycopg.sql import SQL, Identifier
+from psycopg.sql import Literal as Text
 from starlette.types import Receive, Scope, Send
 
 from jobq import Event, EventName, Job, Outcome, Status, Store, open_store
 from jobq.api import create_app, problems
 from jobq.job import MOVES
+from jobq.lab.pgserver import NoServer, Server, temporary_server
 from jobq.lab.story import Deed, Mark
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,12 +47,58 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".pytest_cache" / "pycac
 settings.register_profile("jobq", derandomize=True, deadline=None, database=None)
 settings.load_profile("jobq")
 
+AT_THE_END = ExitStack()  # what the whole run needs, and its end closes
+SCHEMAS = itertools.count(1)
+
+
+@functools.cache
+def the_server() -> Server:
+    """Return this run's PostgreSQL server, started when the first test wants it.
+
+    Where there is none to start, the test is skipped; but hosting, which says CI, must not pass
+    by skipping.
+    """
+    try:
+        return AT_THE_END.enter_context(temporary_server(options={"fsync": "off"}))
+    except NoServer as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+def pytest_sessionfinish() -> None:
+    """Stop what the whole run needed."""
+    AT_THE_END.close()
+
+
+@functools.cache
+def a_connection() -> psycopg.Connection:
+    """Return a connection to this run's server, for what the tests themselves do there."""
+    url = the_server().url()
+    connection = AT_THE_END.enter_context(psycopg.connect(url, autocommit=True))
+    with suppress(psycopg.Error):  # of a server older than 16, which knows no such setting
+        # The tests connect thousands of times; the usual 4,096 rounds of hashing take 10 ms each.
+        connection.execute("SET scram_iterations = 1")
+        password = Text(connection.info.password)
+        connection.execute(SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(password))
+    return connection
+
+
+def new_schemas(_folder: Path) -> Iterator[str]:
+    """Give the URLs of new, empty schemas on this run's PostgreSQL server."""
+    for number in SCHEMAS:
+        name = f"test_{number}"
+        a_connection().execute(SQL("CREATE SCHEMA {}").format(Identifier(name)))
+        yield f"{the_server().url()}?options=-csearch_path%3D{name}"
+
+
 # A new engine is a line here: what gives the URLs of new, empty databases, and in FAST the options
 # that give up durability for speed.
 NEW_URLS: dict[str, Callable[[Path], Iterator[str]]] = {
     "sqlite": lambda folder: (f"sqlite:///{folder / f'{n}.db'}" for n in itertools.count(1)),
+    "postgresql": new_schemas,
 }
-FAST = {"sqlite": {"synchronous": "NORMAL"}}
+FAST = {"sqlite": {"synchronous": "NORMAL"}, "postgresql": {"synchronous": "NORMAL"}}
 PATIENCE = 60.0  # seconds until a program that hangs is killed, which fails its test
 
 
@@ -133,6 +185,12 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="session")
+def pg_server() -> Server:
+    """Return the PostgreSQL server of this run."""
+    return the_server()
+
+
 @pytest.fixture(params=NEW_URLS)
 def engine(request: pytest.FixtureRequest) -> str:
     """Return the name of each engine in turn."""
@@ -182,6 +240,60 @@ def store(url: str, opened: Callable[..., Store], clock: Clock) -> Store:
 def live(url: str, opened: Callable[..., Store]) -> Store:
     """Return an empty store that goes by the real time."""
     return opened(url)
+
+
+Held = Callable[[Store], AbstractContextManager[object]]
+
+
+@pytest.fixture
+def held() -> Held:
+    """Return what keeps everybody else from writing to a store, for as long as its block lasts."""
+    return hold
+
+
+@contextmanager
+def hold(store: Store) -> Iterator[None]:
+    """Begin a transaction that nobody else can write beside."""
+    with store.transaction() as tx:
+        if not store._engine.commits_in_order:  # on SQLite it is enough to have begun
+            tx.execute("LOCK TABLE jobs IN EXCLUSIVE MODE")
+        yield
+
+
+@pytest.fixture
+def outside(url: str) -> Callable[[str], object]:
+    """Return what runs SQL in the database as another program would, past the store."""
+
+    def run(sql: str) -> None:
+        if url.startswith("sqlite"):
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as raw, raw:
+                raw.execute("PRAGMA ignore_check_constraints = 1")
+                raw.execute(sql)
+        else:
+            with psycopg.connect(url) as other:
+                other.execute(sql)
+
+    return run
+
+
+@pytest.fixture
+def snapshots(url: str) -> Callable[[], bool]:
+    """Return what says whether anybody holds on to an old state of the database."""
+
+    def any_held() -> bool:
+        if url.startswith("sqlite"):
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as raw:
+                [(busy, _, _)] = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return bool(busy)
+        with psycopg.connect(url, autocommit=True) as other:
+            [[count]] = other.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+                " AND pid <> pg_backend_pid()"
+                " AND (backend_xmin IS NOT NULL OR state LIKE 'idle in transaction%')"
+            )
+            return bool(count)
+
+    return any_held
 
 
 @pytest.fixture
@@ -296,6 +408,7 @@ class Stage:
 def served(app: "FastAPI | Stage", address: str = "127.0.0.1") -> Iterator[httpx.Client]:
     """Serve an app over a real socket on a free port, and give a client of it."""
     with socket.create_server((address, 0)) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `jobq serve` does
         lifespan: Literal["on", "off"] = "off" if isinstance(app, Stage) else "on"
         server = uvicorn.Server(uvicorn.Config(app, lifespan=lifespan, log_config=None))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -496,7 +496,7 @@ def test_a_store_out_of_order_is_told_without_its_inside(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The client learns that nothing was changed; the server's log has the error itself."""
+    """The client learns what to do; the server's log has the error itself."""
     with serving(create_app(opened(tmp_path / "jobs.db"))) as client:
         job_id = ask(client)
         with closing(sqlite3.connect(tmp_path / "jobs.db")) as other:

@@ -1,9 +1,6 @@
 """jobq.api.health: machines learn whether the server lives and serves, and how much there is."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -15,22 +12,9 @@ from jobq import Status, Store
 from jobq.api import create_app, problems
 
 if TYPE_CHECKING:
-    from tests.conftest import Clock, Refused
+    from tests.conftest import Clock, Held, Refused
 
 PATHS = ("/health", "/ready", "/metrics")
-
-
-def break_open(store_file: Path) -> None:
-    """Spoil a store from outside."""
-    with closing(sqlite3.connect(store_file)) as other:
-        other.execute("DROP TABLE events")
-        other.execute("DROP TABLE jobs")
-
-
-@pytest.fixture
-def file(url: str) -> Path:
-    """Return the file of `store`."""
-    return Path(url.removeprefix("sqlite:///"))
 
 
 @pytest.mark.parametrize("path", PATHS[:2])
@@ -41,10 +25,11 @@ def test_a_server_that_is_well_says_so(client: httpx.Client, path: str) -> None:
 
 
 def test_a_server_without_its_store_is_alive_and_not_ready(
-    client: httpx.Client, file: Path, refused: "Refused"
+    client: httpx.Client, outside: Callable[[str], object], refused: "Refused"
 ) -> None:
     """To restart the server would not mend the store; to send it requests is of no use."""
-    break_open(file)
+    outside("DROP TABLE events")
+    outside("DROP TABLE jobs")
     assert client.get("/health").status_code == 200
     refused(client.get("/ready"), problems.STORE_UNAVAILABLE)
     refused(client.get("/metrics"), problems.STORE_UNAVAILABLE)
@@ -61,10 +46,11 @@ def test_a_server_that_stops_is_alive_and_not_ready(
     refused(client.get("/ready"), problems.STOPPING)
 
 
-def test_a_server_with_a_busy_store_is_ready(client: httpx.Client, file: Path) -> None:
+def test_a_server_with_a_busy_store_is_ready(
+    client: httpx.Client, store: Store, held: "Held"
+) -> None:
     """Others that write do not keep the store from being read."""
-    with closing(sqlite3.connect(file, isolation_level=None)) as holder:
-        holder.execute("BEGIN IMMEDIATE")
+    with held(store):
         assert client.get("/ready").status_code == 200
         assert client.get("/metrics").status_code == 200
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from jobq.context import Context
 from jobq.heartbeat import Heartbeat
 from jobq.lab.waiting import wait_until
 from jobq.signals import Interrupted, Signals
+
+if TYPE_CHECKING:
+    from tests.conftest import Held
 
 LEASE = 0.6
 
@@ -134,12 +138,14 @@ def test_a_lease_that_ran_out_is_renewed_before_an_effect(
             attendant.is_done("mail-1")
 
 
-def test_trouble_with_the_store_is_waited_out(live: Store, job: Job, context: Context) -> None:
+def test_trouble_with_the_store_is_waited_out(
+    live: Store, job: Job, context: Context, held: "Held"
+) -> None:
     """As long as the lease lasts; the handler notices nothing."""
     entered, over = threading.Event(), threading.Event()
 
     def block() -> None:
-        with live._engine.write():
+        with held(live):
             entered.set()
             over.wait(0.2)
 
@@ -152,9 +158,11 @@ def test_trouble_with_the_store_is_waited_out(live: Store, job: Job, context: Co
     assert live.is_done(job, "mail-1")
 
 
-def test_trouble_with_the_store_ends_with_the_lease(live: Store, context: Context) -> None:
+def test_trouble_with_the_store_ends_with_the_lease(
+    live: Store, context: Context, held: "Held"
+) -> None:
     """Then the job is anybody's, and the effect must not be had again."""
-    with live._engine.write(), pytest.raises(LeaseLost, match="its lease ran out, and still"):
+    with held(live), pytest.raises(LeaseLost, match="its lease ran out, and still"):
         context.attending.mark_done("mail-1")
 
 

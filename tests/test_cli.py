@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
+import psycopg
 import pytest
 import typer
+from psycopg.sql import SQL, Identifier
 from typer.testing import CliRunner, Result
 
 import jobq
@@ -26,6 +29,9 @@ from jobq.cli import app
 from jobq.handlers import builtin
 from jobq.lab import workspace
 from jobq.settings import Settings
+
+if TYPE_CHECKING:
+    from jobq.lab.pgserver import Server
 
 PATIENCE = 60.0  # seconds for a process to answer or to end
 
@@ -134,7 +140,8 @@ def test_commands_are_those_we_know() -> None:
     names = {" ".join(words) for words in COMMANDS}
     assert names == {
         *("", "serve", "worker", "enqueue", "show", "list", "watch", "stats"),
-        *("retry", "cancel", "prune", "settings", "doctor", "demo", "demo crash", "lab"),
+        *("retry", "cancel", "prune", "settings", "doctor", "demo", "demo crash", "demo scaling"),
+        *("lab", "pg", "pg start", "pg stop", "pg url"),
     }
 
 
@@ -273,14 +280,14 @@ def test_list_of_an_empty_store_says_what_to_do() -> None:
     assert "jobq enqueue" in printed("list")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["list"], ["show", "12345678"], ["stats"], ["watch"], ["watch", "12345678"],
-        ["retry", "12345678"], ["retry", "--all"], ["cancel", "12345678"],
-        ["prune", "--older-than", "1d", "--yes"],
-    ],
-)  # fmt: skip
+LOOKS = [
+    *(["list"], ["show", "12345678"], ["stats"], ["watch"], ["watch", "12345678"]),
+    *(["retry", "12345678"], ["retry", "--all"], ["cancel", "12345678"]),
+    ["prune", "--older-than", "1d", "--yes"],
+]
+
+
+@pytest.mark.parametrize("words", LOOKS)
 def test_looking_makes_no_store(words: list[str]) -> None:
     """A look where nothing is leaves nothing there, and says so."""
     result = run(*words)
@@ -872,3 +879,156 @@ def test_output_keeps_to_the_terminal_s_letters(
     output, errors = child.communicate(timeout=PATIENCE)
     assert (child.returncode, errors) == (0, "")
     assert "mailbox ?" in output
+
+
+# ── a store on PostgreSQL ─────────────────────────────────────────────────────────────────────────
+
+
+PASSWORD = "hunter2-of-the-commands"  # noqa: S105 - of a user that each test makes
+EVERY = [["enqueue", "noop"], ["worker", "--until-idle"], *LOOKS, ["doctor"], ["settings"]]
+
+
+@pytest.fixture
+def guest(pg_server: "Server", monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Make a user with a schema, name their URL in JOBQ_URL, and return it."""
+    name = f"guest_{os.getpid()}"
+    with psycopg.connect(pg_server.url(), autocommit=True) as connection:
+
+        def run_sql(*statements: str) -> None:
+            for statement in statements:
+                connection.execute(SQL(statement).format(Identifier(name), PASSWORD))
+
+        run_sql("CREATE ROLE {} LOGIN PASSWORD {}", "CREATE SCHEMA {0} AUTHORIZATION {0}")
+        place = urlsplit(pg_server.url())
+        netloc = f"{name}:{PASSWORD}@{place.hostname}:{place.port}"
+        url = place._replace(netloc=netloc, query=f"options=-csearch_path%3D{name}").geturl()
+        monkeypatch.setenv("JOBQ_URL", url)
+        monkeypatch.setenv("JOBQ_PORT", free_port())
+        yield url
+        run_sql("DROP OWNED BY {}", "DROP ROLE {}")
+
+
+def lock_out(pg_server: "Server", url: str) -> None:
+    """Break the connections of the user, and let it make no others."""
+    name = urlsplit(url).username
+    assert name is not None
+    with psycopg.connect(pg_server.url(), autocommit=True) as connection:
+        connection.execute(SQL("ALTER ROLE {} NOLOGIN").format(Identifier(name)))
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = %s",
+            [name],
+        )
+
+
+def test_the_commands_work_on_every_engine(
+    url: str, monkeypatch: pytest.MonkeyPatch, process: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """JOBQ_URL is the only thing that changes."""
+    monkeypatch.setenv("JOBQ_URL", url)
+    monkeypatch.setenv("JOBQ_PORT", free_port())
+    done, other = (printed("enqueue", "noop", "--key", key).strip() for key in ("k1", "k2"))
+    assert printed("cancel", other[:6]) == f"job {other[:8]} is cancelled\n"
+    server = process("serve")
+    hear(server, "startup complete", "stderr")
+    assert ask(os.environ["JOBQ_PORT"], f"/jobs/{done}")[1]["status"] == "queued"
+    worker = process("worker", "--until-idle")
+    assert worker.communicate(timeout=PATIENCE)[1] == ""
+    assert "finished" in printed("show", done)
+    assert "done" in printed("watch", done) + printed("list")
+    assert json.loads(printed("stats", "--json"))["counts"]["cancelled"] == 1
+    assert printed("retry", other[:6]) == f"job {other[:8]} is queued again\n"
+    monkeypatch.setenv("JOBQ_KEEP_KEYS_SECONDS", "0")
+    assert printed("prune", "--older-than", "0s", "--yes") == "1 job deleted\n"
+    assert "no job is left alone" in " ".join(printed("doctor").split())
+
+
+@pytest.mark.usefixtures("guest")
+@pytest.mark.parametrize("words", LOOKS)
+def test_looking_makes_no_store_on_a_server_either(words: list[str], guest: str) -> None:
+    """Where the schema has no table there is none, and afterwards there is still none."""
+    result = run(*words)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("jobq: there is no store at postgresql://guest_")
+    assert result.stderr.count("\n") == 1
+    with psycopg.connect(guest) as connection:
+        assert connection.execute("SELECT to_regclass('jobs')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("words", [*EVERY[:-1], ["serve"]])
+def test_a_server_that_lets_nobody_in_is_one_line(
+    guest: str, pg_server: "Server", words: list[str]
+) -> None:
+    """Each command ends with code 1 and says why; no store, and no password, is in the line."""
+    lock_out(pg_server, guest)
+    result = run(*words)
+    output = result.stdout + result.stderr
+    assert result.exit_code == 1
+    assert "is not permitted to log in" in " ".join(output.split())
+    assert "Traceback" not in output
+    assert words == ["doctor"] or result.stderr.splitlines()[-1:] == [result.stderr.rstrip("\n")]
+    assert PASSWORD not in output
+
+
+def test_the_question_of_prune_names_the_store_without_its_password(guest: str) -> None:
+    """Whoever is asked knows which store is meant."""
+    jobq.open_store(guest).close()
+    asked = run("prune", "--older-than", "30s", answer="n\n").stderr
+    assert "postgresql://guest_" in asked
+    assert ":***@" in asked
+    assert PASSWORD not in asked
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_no_command_tells_the_password(
+    guest: str,
+    pg_server: "Server",
+    caplog: pytest.LogCaptureFixture,
+    *,
+    reachable: bool,
+) -> None:
+    """Not on a terminal, not in an error and its traceback, and not in a log."""
+    with closing(jobq.open_store(guest)) as store:
+        job = store.enqueue("noop", {}).job
+    if not reachable:
+        lock_out(pg_server, guest)
+    caplog.set_level("DEBUG")
+    said = []
+    for words in EVERY:
+        if words != ["watch"]:  # goes on for ever
+            named = [job.id if word == "12345678" else word for word in words]
+            for options in ([], ["--traceback"]):
+                result = run(*options, *named)
+                said += [result.output, str(result.exception)]
+                while error := getattr(result, "exception", None):
+                    result = error.__cause__ or error.__context__
+                    said += [str(error), repr(error)]
+    assert ":***@" in "".join(said)
+    assert PASSWORD not in "".join(said) + caplog.text
+
+
+@unix_only
+def test_no_process_tells_the_password(
+    guest: str, pg_server: "Server", process: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Not in what it prints, in its answers, or in the list of processes; nor does its child."""
+    port = os.environ["JOBQ_PORT"]
+    server, worker = process("serve"), process("worker", "--isolate")
+    hear(server, "startup complete", "stderr")
+    nap = printed("enqueue", "nap", '{"seconds": 60}').strip()
+    said = [hear(worker, "took")]
+    for started in (server, worker):
+        family = psutil.Process(started.pid).children(recursive=True)
+        said += [str((p.name(), p.cmdline())) for p in (psutil.Process(started.pid), *family)]
+    said += [str(ask(port, path)) for path in ("/health", "/ready", "/openapi.json", "/stats")]
+    lock_out(pg_server, guest)
+    answers = {path: ask(port, path) for path in ("/health", "/ready", f"/jobs/{nap}", "/stats")}
+    assert answers["/health"][0] == 200
+    assert answers["/ready"][0] == 503
+    for started in (server, worker):
+        started.terminate()
+    worker.terminate()  # gives the job back, or cannot
+    said += [str(answers), *server.communicate(timeout=PATIENCE)]
+    worker.kill()
+    said += worker.communicate(timeout=PATIENCE)
+    assert "is not permitted to log in" in "".join(said)
+    assert PASSWORD not in "".join(said)

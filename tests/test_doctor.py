@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from jobq import open_store
 from jobq.cli import app
-from jobq.doctor import Finding, Grade, disk, examine_store, machine
-from jobq.doctor.finding import in_bytes
+from jobq.doctor import Finding, Grade, disk, examine_store, holders, machine
+from jobq.doctor.finding import in_bytes, one_statement
 from jobq.lab import folders
 from jobq.store.sqlitefile import path_of
 
@@ -122,7 +122,7 @@ def test_a_disk_that_is_nearly_full_is_told_of(tmp_path: Path) -> None:
     assert disk.space(tmp_path, little=3 * free, too_little=2 * free).grade is Grade.FAIL
 
 
-@pytest.mark.parametrize(("offset", "words"), [(7200, "2 h behind"), (-90, "90 s ahead of")])
+@pytest.mark.parametrize(("offset", "words"), [(7205, "2 h behind"), (-90, "90 s ahead of")])
 def test_a_clock_that_differs_from_the_disks_is_told_of(
     tmp_path: Path, offset: float, words: str
 ) -> None:
@@ -285,6 +285,19 @@ def test_sizes_are_in_words() -> None:
     assert [in_bytes(size) for size in (0, 250_000, 12_400_000, 79e9)] == [
         *("0.0 MB", "0.2 MB", "12 MB", "79 GB")
     ]
+
+
+def test_a_statement_on_one_line_is_whole() -> None:
+    """A comment in it would swallow what follows."""
+    assert one_statement("CREATE TABLE a (\n  x,  -- one\n  y);") == "CREATE TABLE a ( x, y);"
+
+
+def test_a_password_in_a_command_is_not_told(start: Callable[..., "Program"]) -> None:
+    """As in that of a server which listens on the port."""
+    code = "print('up', flush=True); input()"
+    program = start(code, "--url", "postgresql://jobq:hunter2@h/d")
+    assert program.hear() == "up"
+    assert "hunter2" not in holders.command(psutil.Process(program.pid))
 
 
 def test_a_path_is_found_in_its_url() -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from jobq import ForeignFile, Store, open_store
-from jobq.doctor import Finding, Grade, database, examine_store, holders, wal
+from jobq.doctor import Finding, Grade, database, examine_store, holders, queue, wal
 from jobq.lab.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -239,7 +239,8 @@ def test_a_log_that_was_large_once_is_no_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("INDEX", "jobs_ready"), ("INDEX", "jobs_final"), ("TABLE", "marks")]
+    ("kind", "name"),
+    [("INDEX", "jobs_ready"), ("INDEX", "jobs_final"), ("TABLE", "marks")],
 )
 def test_a_missing_part_of_the_schema_is_named(
     path: Path, store: Store, kind: str, name: str
@@ -385,7 +386,7 @@ def test_a_fault_of_a_check_is_a_finding(
     def broken(*_: Any) -> None:
         raise RuntimeError("oh")
 
-    monkeypatch.setattr(database, "times", broken)
+    monkeypatch.setattr(queue, "times", broken)
     found = list(examine_store(path))
     assert [f.text for f in found if f.grade is not Grade.OK] == [
         "the events could not be looked at (RuntimeError: oh)"

@@ -205,6 +205,29 @@ def test_a_token_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert token[1:] == ("JOBQ_TOKEN", "environment", "(hidden)")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://jobq:hunter2@db.example.org/jobq",
+        "postgresql://db.example.org/jobq?user=jobq&password=hunter2",
+        "postgresql://jobq:hunt@er2@db.example.org/jobq",
+        "mysql://jobq:hunter2@db.example.org/jobq",
+    ],
+)
+def test_the_password_of_a_store_is_shown_nowhere(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """The URL is shown, with *** for its password; whoever opens the store gets all of it."""
+    monkeypatch.setenv("JOBQ_URL", url)
+    settings = load_settings()
+    assert settings.url == url
+    (origin,) = (origin for origin in origins() if origin.name == "url")
+    for text in (repr(settings), str(settings), str(origin)):
+        assert "db.example.org/jobq" in text
+        assert "***" in text
+        assert "er2" not in text
+
+
 def test_origins_name_the_place_that_won(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several places it is the one whose value holds; case does not matter."""
     Path(".env").write_text("JOBQ_PORT=1\njobq_host=file\nLEASE_SECONDS=4\n")

@@ -35,7 +35,7 @@ from jobq.outcomes import error_text
 from jobq.worker import Worker, print_line
 
 if TYPE_CHECKING:
-    from tests.conftest import Program
+    from tests.conftest import Held, Program
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 
@@ -774,12 +774,14 @@ def test_a_lost_isolated_job_changes_nothing(
 # Trouble with the store
 
 
-def test_a_look_for_work_outlives_trouble_with_the_store(live: Store, impatient: Store) -> None:
+def test_a_look_for_work_outlives_trouble_with_the_store(
+    live: Store, impatient: Store, held: "Held"
+) -> None:
     """The worker says it once, tries again, and takes the job when the store can be used."""
     job = live.enqueue("any", {}).job
     worker, lines = worker_of(impatient, lambda *_: None)
     with running(worker):
-        with live._engine.write():
+        with held(live):
             wait_until(lambda: worker._recorder.pause > 0.2, "the third try to fail")
         wait_until(lambda: now(live, job).status is Status.DONE, "the job to be done")
     trouble = [line for line in lines if "cannot use the store" in line]
@@ -787,7 +789,9 @@ def test_a_look_for_work_outlives_trouble_with_the_store(live: Store, impatient:
     assert trouble[0].endswith("; trying again")
 
 
-def test_a_finish_is_tried_until_it_is_recorded(live: Store, impatient: Store) -> None:
+def test_a_finish_is_tried_until_it_is_recorded(
+    live: Store, impatient: Store, held: "Held"
+) -> None:
     """The work was done: a store in trouble for a moment does not make it run again."""
     job = live.enqueue("any", {}).job
     begun, may_end = threading.Event(), threading.Event()
@@ -800,7 +804,7 @@ def test_a_finish_is_tried_until_it_is_recorded(live: Store, impatient: Store) -
     worker, lines = worker_of(impatient, handler)
     with running(worker):
         begun.wait(60)
-        with live._engine.write():
+        with held(live):
             may_end.set()
             wait_until(lambda: worker._recorder.pause > 0.2, "the third try to fail")
         wait_until(lambda: now(live, job).status is Status.DONE, "the finish")
@@ -809,7 +813,9 @@ def test_a_finish_is_tried_until_it_is_recorded(live: Store, impatient: Store) -
     assert sum("cannot use the store" in line for line in lines) == 1
 
 
-def test_a_finish_is_given_up_when_the_lease_has_run_out(live: Store, impatient: Store) -> None:
+def test_a_finish_is_given_up_when_the_lease_has_run_out(
+    live: Store, impatient: Store, held: "Held"
+) -> None:
     """Then the job is anybody's; the worker says so and lives on."""
     job = live.enqueue("any", {}).job
     begun, may_end = threading.Event(), threading.Event()
@@ -822,7 +828,7 @@ def test_a_finish_is_given_up_when_the_lease_has_run_out(live: Store, impatient:
     worker, lines = worker_of(impatient, handler, lease_seconds=0.3)
     with running(worker):
         begun.wait(60)
-        with live._engine.write():
+        with held(live):
             may_end.set()
             wait_until(lambda: any("lost" in line for line in lines), "the worker to give up")
         wait_until(lambda: now(live, job).status is Status.DONE, "the next attempt")

@@ -123,8 +123,9 @@ STORE_UNAVAILABLE = ProblemType(
     "/problems/store-unavailable",
     503,
     "Store unavailable",
-    "The store cannot be used, for instance because its disk is full, and nothing was changed: "
-    "the server's log tells why. Send the same request again once that is mended.",
+    "The store cannot be used, for instance because its disk is full or its database gives no "
+    "answer: the server's log tells why. Send the same request again once that is mended; with "
+    "an Idempotency-Key it takes effect once, whatever became of the first.",
 )
 TYPES = (
     *(MALFORMED_BODY, INVALID_INPUT, UNKNOWN_JOB, BODY_TOO_LARGE, NOT_JSON),

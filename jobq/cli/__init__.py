@@ -1,4 +1,4 @@
-"""The command line: `jobq serve`, `worker`, `enqueue`, `show`, `list`, `watch`, …, `demo`, `lab`.
+"""The command line: `jobq serve`, `worker`, `enqueue`, `show`, `list`, `watch`, …, `lab`, `pg`.
 
 Exit codes: 0 it is done, 1 it could not be done (so too for a watched job that failed or was
 cancelled), 2 it was asked for wrongly, 130 interrupted (Ctrl-C), 141 whoever read the output went
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from jobq.cli import doctor, jobs, lessons, operating, processes, settings, show, stats, watch
+from jobq.cli import doctor, jobs, lessons, operating, pg, processes, settings, show, stats, watch
 from jobq.errors import InvalidInput, JobqError, SettingsInvalid
 
 # As a shell tells of a program that SIGINT or SIGPIPE ended.
@@ -63,6 +63,7 @@ app = typer.Typer(
     help="A durable job queue: a job lives in the store; a worker runs it; the api answers for it.",
 )
 demo = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+server = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(processes.serve)
 app.command()(processes.worker)
 app.command()(jobs.enqueue)
@@ -75,14 +76,14 @@ app.command()(operating.cancel)
 app.command()(operating.prune)
 app.command()(settings.settings)
 app.command()(doctor.doctor)
-app.add_typer(demo, name="demo", help="Watch a failure, and the recovery.")
+app.add_typer(demo, name="demo", help="Watch a failure and the recovery, or many workers.")
 demo.command()(lessons.crash)
+demo.command()(lessons.scaling)
 app.command()(lessons.lab)
-
-
-@demo.callback()
-def _demo() -> None:
-    """Keep `crash` a command of its own, for `demo` to be more than it."""
+app.add_typer(server, name="pg", help="Run a PostgreSQL server of your own.")
+server.command()(pg.start)
+server.command()(pg.stop)
+server.command()(pg.url)
 
 
 def _print_version(wanted: bool) -> None:

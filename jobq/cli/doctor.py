@@ -11,7 +11,7 @@ from jobq.cli.options import AsJson, Url
 from jobq.errors import InvalidInput, SettingsInvalid
 from jobq.oneline import one_line
 from jobq.settings import load_settings
-from jobq.store.sqlitefile import path_of
+from jobq.store.addresses import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def _examined(url: str | None) -> "Iterator[Finding]":
 
     try:
         settings = load_settings(url=url)
-        path = path_of(settings.url)
+        engine_of(settings.url)
     except SettingsInvalid as error:
         yield from (Finding(Grade.FAIL, line) for line in str(error).splitlines())
         yield Finding(Grade.WARN, "nothing else was looked at", "mend the settings first")
@@ -56,7 +56,7 @@ def _examined(url: str | None) -> "Iterator[Finding]":
         yield Finding(Grade.FAIL, str(error))
         return
     yield from examine_machine(settings.host, settings.port, sorted(orphans()))
-    yield from examine_store(path)
+    yield from examine_store(settings.url)
 
 
 def _wrapped(finding: "Finding") -> str:

@@ -23,6 +23,7 @@ from jobq.cli.stores import existing_store, find_job
 from jobq.errors import InvalidInput
 from jobq.job import Job, Status
 from jobq.settings import load_settings
+from jobq.store.addresses import shown
 from jobq.store.operating import FINAL
 from jobq.store.reading import check_status
 
@@ -88,7 +89,7 @@ def prune(
     settings = load_settings(url=url)
     with closing(existing_store(settings)) as store:
         which = f"the {status} jobs" if status else "the done, failed and cancelled jobs"
-        question = f"delete {which} in {settings.url} that ended over {age.strip()} ago?"
+        question = f"delete {which} in {shown(settings.url)} that ended over {age.strip()} ago?"
         deleted = 0
         if yes or typer.confirm(question, err=True):
             deleted = store.prune(

@@ -9,7 +9,12 @@ from jobq.job import Status
 
 Url = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="The store.  [env: JOBQ_URL; default: sqlite:///jobs.db]"),
+    typer.Option(
+        metavar="URL",
+        help="The store: sqlite:///jobs.db, or postgresql://user@host/database. Other users of "
+        "the machine can see a password here, but none in JOBQ_URL.  "
+        "[env: JOBQ_URL; default: sqlite:///jobs.db]",
+    ),
 ]
 Host = Annotated[
     str | None,
@@ -147,6 +152,12 @@ Watched = Annotated[
     ),
 ]
 
+ServerFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder", metavar="FOLDER", help="Where the server lives.  [default: one of yours]"
+    ),
+]
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where your copy is.")]
 Reset = Annotated[
     bool, typer.Option("--reset", help="Start over: delete your copy, after asking, and make one.")

@@ -4,7 +4,8 @@ from jobq.errors import InvalidInput, StoreError, UnknownJob
 from jobq.job import Job
 from jobq.settings import Settings
 from jobq.store import Store, open_store
-from jobq.store.sqlitefile import path_of
+from jobq.store.addresses import shown
+from jobq.store.presence import is_there
 
 ID_LEAST = 4  # characters of an id, as for git's commits
 MANY = 10  # ids that an error names
@@ -22,9 +23,9 @@ def store_for(settings: Settings) -> Store:
 
 def existing_store(settings: Settings) -> Store:
     """Open the store for a look. Raises StoreError where there is none, and makes none."""
-    if not path_of(settings.url).exists():
+    if not is_there(settings.url):
         raise StoreError(
-            f"there is no store at {settings.url}: `jobq enqueue` makes one; "
+            f"there is no store at {shown(settings.url)}: `jobq enqueue` makes one; "
             "if yours lies elsewhere, name it with --url or JOBQ_URL"
         )
     return store_for(settings)

@@ -19,6 +19,7 @@ from jobq.errors import UnknownJob
 from jobq.job import Status
 from jobq.settings import load_settings
 from jobq.store import Store
+from jobq.store.addresses import shown
 
 LOOK_SECONDS = 1.0  # the longest sleep: times that are shown go on though nothing changes
 LEAST_SECONDS = 0.1  # the shortest, however much changes
@@ -39,7 +40,7 @@ def watch(start: Watched = None, *, url: Url = None) -> None:
         console = Console(highlight=False)
         # FORCE_COLOR has rich take a pipe for a terminal.
         if sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal:
-            _draw(store, job_id, console, settings.url)
+            _draw(store, job_id, console, shown(settings.url))
         else:
             _tell(store, job_id)
         if job_id is not None and _status(store, job_id) is not Status.DONE:

@@ -7,9 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from jobq.doctor.finding import Finding, fail, in_bytes, ok, warn
+from jobq.doctor.finding import Finding, fail, in_bytes, ok, one_statement, warn
 from jobq.errors import StoreError
-from jobq.oneline import in_units
 from jobq.store.engine import named_statements
 from jobq.store.sqlite import SCHEMA_VERSION
 from jobq.store.sqlitefile import APPLICATION_ID, foreign
@@ -19,8 +18,6 @@ SCHEMA = named_statements("sqlite.sql")["schema"]
 BUSY_SECONDS = 1.0  # for a lock that should not be there
 STATEMENT_SECONDS = 5.0  # for one question; what takes longer is given up
 LARGE = 100_000_000  # bytes; a larger file takes long to read through
-AHEAD_SECONDS = 2.0  # of the clock
-UNATTENDED_SECONDS = 10.0  # since a job could be taken
 
 
 class Look:
@@ -106,42 +103,9 @@ def whole(look: Look, size: int) -> Finding:
     return ok("its structure is whole")
 
 
-def times(look: Look, now: float) -> Finding:
-    """Check that what was written last was not written in the future."""
-    newest = look.ask("newest_event")
-    ahead = newest[0]["at"] - now if newest else 0.0
-    if ahead > AHEAD_SECONDS:
-        return warn(
-            f"the newest event is dated {in_units(ahead)} from now",
-            "set the clock: until then leases and waits last longer by as much",
-        )
-    return ok("no event is dated in the future")
-
-
-def unattended(look: Look, now: float) -> Iterator[Finding]:
-    """Check that somebody does the work: an idle worker takes what it can within a second."""
-    long_ago = now - UNATTENDED_SECONDS
-    mend = "start a worker: `jobq worker`"
-    left = look.ask("abandoned", before=long_ago)[0]
-    if left["jobs"]:
-        ago = in_units(now - left["since"])
-        yield warn(f"the lease of {_jobs(left)} ran out, {ago} ago, and nobody took over", mend)
-    waiting = look.ask("waiting", before=long_ago)[0]
-    alone = waiting["jobs"] and not look.ask("running", now=now)[0]["jobs"]
-    if alone:
-        ago = in_units(now - waiting["since"])
-        yield warn(f"{_jobs(waiting)} can be run, the first for {ago}, and nothing runs", mend)
-    if not left["jobs"] and not alone:
-        yield ok("no job is left alone")
-
-
-def _jobs(row: sqlite3.Row) -> str:
-    return f"{row['jobs']:,} job" + ("" if row["jobs"] == 1 else "s")
-
-
 def _expected() -> dict[str, str]:
     """Return the statement that makes each table and index, as SQLite gives it back."""
     with closing(sqlite3.connect(":memory:")) as empty:
         empty.executescript(SCHEMA)
         rows = empty.execute(STATEMENTS["parts"]).fetchall()
-    return {name: " ".join(sql.split()) for _, name, sql in rows}
+    return {name: one_statement(sql) for _, name, sql in rows}

@@ -1,5 +1,6 @@
 """What a check finds."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,3 +46,8 @@ def in_bytes(size: float) -> str:
     if gigabytes >= 1:
         return f"{gigabytes:,.0f} GB"
     return f"{megabytes:,.0f} MB" if megabytes >= 10 else f"{megabytes:.1f} MB"  # noqa: PLR2004
+
+
+def one_statement(sql: str) -> str:
+    """Return SQL on one line, without the comments that would swallow the remainder of it."""
+    return " ".join(re.sub(r"--[^\n]*", "", sql).split())

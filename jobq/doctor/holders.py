@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from jobq.doctor.finding import Finding, fail, ok, warn
-from jobq.oneline import one_line
+from jobq.oneline import one_line, without_password
 
 COMMAND = 40  # characters of a command that a line shows
 WRITER_BYTE, FIRST_READER_BYTE, LAST_READER_BYTE = 120, 123, 127
@@ -64,10 +64,14 @@ def holders(path: Path) -> list[Holder]:
 
 
 def command(process: psutil.Process) -> str:
-    """Return what a process runs, in a few words: `python -m jobq worker`. Raises psutil.Error."""
+    """Return what a process runs, in a few words: `python -m jobq worker`. Raises psutil.Error.
+
+    A password in its words is not told.
+    """
     program, *rest = process.cmdline() or [process.name()]
     script = [Path(word).name for word in rest[:1]]
-    words = one_line(" ".join([Path(program).name, *script, *rest[1:]]))
+    shown = map(without_password, [Path(program).name, *script, *rest[1:]])
+    words = one_line(" ".join(shown))
     return words if len(words) <= COMMAND else f"{words[: COMMAND - 1]}…"
 
 

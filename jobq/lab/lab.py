@@ -100,9 +100,8 @@ class Lab:
     def start_api(self, *, naive: bool = False) -> ApiProcess:
         """Start an API and wait until it answers; a naive one keeps its jobs in memory."""
         name = "naive api" if naive else "api"
-        serve = ["jobq", "serve", "--owned", "--url", self.url, "--port"]
-        words = ["jobq.lab.naive"] if naive else serve
-        api = self._start(lambda: ApiProcess(name, self.folder, words))
+        words = ["jobq.lab.naive"] if naive else ["jobq", "serve", "--owned", "--port"]
+        api = self._start(lambda: ApiProcess(name, self.folder, words, self.url))
         self._names.call(api.url, "http://api")
         return api
 

@@ -24,9 +24,15 @@ LOG_TAIL = 12  # lines that an error shows
 
 
 class Process:
-    """A Python program of the lab, `python -m …`; what it prints goes to a file of the folder."""
+    """A Python program of the lab, `python -m …`; what it prints goes to a file of the folder.
 
-    def __init__(self, name: str, folder: Path, words: Sequence[str]) -> None:
+    `url` is the store that it works on. It goes by the environment: a command line, which can hold
+    a password then, may be read by everybody on the machine.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, words: Sequence[str], url: str | None = None
+    ) -> None:
         self.name = name
         logs = len(list(folder.glob("*.log")))
         self._log = folder / f"{logs}-{name}.log"  # not over that of an earlier one of its name
@@ -37,7 +43,7 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=_environment() | ({} if url is None else {"JOBQ_URL": url}),
             )
 
     def __repr__(self) -> str:

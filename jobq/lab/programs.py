@@ -1,4 +1,4 @@
-"""The programs of a lab: a worker, an API or a naive one to be warned by, and a mail server."""
+"""The programs of a lab: workers, an API or a naive one to be warned by, and a mail server."""
 
 import http.client
 import importlib.util
@@ -19,7 +19,7 @@ class WorkerProcess(Process):
     """A worker of the lab. `worker` is the name that it goes by in the store."""
 
     def __init__(self, name: str, folder: Path, url: str, words: Sequence[str]) -> None:
-        super().__init__(name, folder, ["jobq", "worker", "--owned", "--url", url, *words])
+        super().__init__(name, folder, ["jobq", "worker", "--owned", *words], url)
         self.worker = ""
 
     def wait_until_started(self) -> None:
@@ -32,13 +32,24 @@ class WorkerProcess(Process):
         return line[1] if line else None
 
 
+class BatchProcess(Process):
+    """A worker that takes up to `limit` no-op jobs at once; see jobq.lab.batches."""
+
+    def __init__(self, name: str, folder: Path, url: str, limit: int) -> None:
+        super().__init__(name, folder, ["jobq.lab.batches", "--limit", str(limit)], url)
+
+    def wait_until_started(self) -> None:
+        """Wait until the worker has said its name, which it does before its first claim."""
+        self.wait_until_ready(lambda: "started" in self.log)
+
+
 class ApiProcess(Process):
     """An API of the lab, at the address `url`."""
 
-    def __init__(self, name: str, folder: Path, words: Sequence[str]) -> None:
+    def __init__(self, name: str, folder: Path, words: Sequence[str], store: str) -> None:
         self.port = _free_port()
         self.url = f"http://{LOOPBACK}:{self.port}"
-        super().__init__(name, folder, [*words, str(self.port)])
+        super().__init__(name, folder, [*words, str(self.port)], store)
 
     def wait_until_started(self) -> None:
         """Wait until the API answers."""

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jobq.job import EventName, Job
+from jobq.job import EventName, Job, Status
 from jobq.store import moves
-from jobq.store.engine import Transaction
+from jobq.store.engine import Transaction, Undone
 from jobq.store.requests import Request
 from jobq.store.rows import to_job
 
 BATCH = 1_000  # jobs that one statement records
+NEW = {"status": Status.QUEUED, "attempts": 0, "token": 0, "locked_until": None}
 
 
 class Enqueued(NamedTuple):
@@ -26,23 +27,31 @@ def insert(tx: Transaction, requests: Sequence[Request], now: float) -> list[Enq
 
 
 def _insert_batch(tx: Transaction, requests: Sequence[Request], now: float) -> list[Enqueued]:
-    rows = tx.each("insert_job", [request.columns(now) for request in requests])
-    created = {row["id"]: row for row in rows}
-    new = [created[request.id] for request in requests if request.id in created]
-    tx.each("insert_event", [moves.event(row, EventName.ENQUEUED, now, worker=None) for row in new])
+    jobs = [request.columns(now) for request in requests]
+    created = {row["id"] for row in tx.each("insert_job", jobs)}
+    tx.each(
+        "insert_event",
+        [
+            moves.event(NEW | job, EventName.ENQUEUED, now, worker=None)
+            for job in jobs
+            if job["id"] in created
+        ],
+    )
     return [
-        Enqueued(to_job(created[request.id]), created=True)
+        Enqueued(request.job(now), created=True)
         if request.id in created
-        else _earlier(tx, request, now)
+        else _earlier(tx, request, now, alone=len(requests) == 1)
         for request in requests
     ]
 
 
-def _earlier(tx: Transaction, request: Request, now: float) -> Enqueued:
+def _earlier(tx: Transaction, request: Request, now: float, *, alone: bool) -> Enqueued:
     """Return the job that was recorded for the request before, by this call or with its key."""
     if (row := tx.one("job", id=request.id)) is not None:
         return Enqueued(to_job(row), created=True)  # and only the answer had been lost
     if (job := request.same_as(tx)) is not None:
         return Enqueued(job, created=False)
+    if not alone:  # out of the order of the keys, which keeps two batches from a deadlock
+        raise Undone("a job with one of the keys was deleted at this moment; try again")
     [enqueued] = _insert_batch(tx, [request], now)  # that job has been deleted meanwhile
     return enqueued

@@ -99,13 +99,13 @@ class Listener:
     def _hear(self, raw: Patient, seconds: float, proof: str | None = None) -> bool:
         """Count notifications for some time, or until the proof comes; return whether it did."""
         deadline = time.monotonic() + seconds
-        while not self._closing.is_set() and (left := deadline - time.monotonic()) > 0:
+        heard = False
+        while not (heard or self._closing.is_set()) and (left := deadline - time.monotonic()) > 0:
             for said in raw.notifies(timeout=min(LOOK_SECONDS, left), stop_after=1):
-                if said.payload == proof:
-                    return True
+                heard = heard or said.payload == proof  # and on: what came with it would be lost
                 if not said.payload.startswith(PROOF):
                     self._count_one()
-        return False
+        return heard
 
     def _count_one(self) -> None:
         with self._changed:

@@ -7,9 +7,10 @@ from typing import Any
 
 import psycopg
 from psycopg import errors, sql
-from psycopg.abc import PQGen
+from psycopg.abc import AdaptContext, PQGen
 from psycopg.pq import TransactionStatus
-from psycopg.rows import dict_row
+from psycopg.pq.abc import PGconn
+from psycopg.rows import RowFactory, dict_row
 from psycopg.types.string import TextLoader
 
 from jobq.errors import InvalidInput, StoreBusy, StoreError, StoreUnreachable
@@ -24,13 +25,21 @@ MOST_IDS = 200  # in one notification, whose payload has less than 8,000 bytes
 RawConnection = psycopg.Connection[Any]
 
 
+def give_json_as_text(reader: AdaptContext) -> None:
+    """Let JSON come as it is written: the store's own reader takes it apart, exactly."""
+    reader.adapters.register_loader("json", TextLoader)
+
+
 class Patient(psycopg.Connection[Row]):
     """A connection that does not wait for ever.
 
     A server bounds its statements, but when the network swallows what it says nobody hears it.
     """
 
-    patience: float | None = None  # seconds that one statement may take
+    def __init__(self, pgconn: PGconn, row_factory: RowFactory[Any] = dict_row) -> None:
+        super().__init__(pgconn, row_factory)
+        self.patience: float | None = None  # seconds that one statement may take
+        give_json_as_text(self)
 
     def wait(self, gen: PQGen[Any], interval: float = 0.1, timeout: float | None = None) -> Any:
         """Run a generator of psycopg's to its end."""
@@ -103,11 +112,13 @@ class Statements:
         [row] = self.ask("now")
         return float(row["now"])
 
+    def _cursor(self) -> psycopg.Cursor[Row]:
+        return self.raw.cursor(row_factory=dict_row)
+
     def _run(self, statement: str, parameters: Parameters) -> tuple[list[Any], int]:
         """Return the rows that a statement gives, and how many it changed."""
         with explained(self.shown):
-            cursor = self.raw.cursor(row_factory=dict_row)
-            cursor.adapters.register_loader("json", TextLoader)  # our own reader takes it apart
+            cursor = self._cursor()
             text = for_psycopg(statement, marks=not isinstance(parameters, Mapping))
             cursor.execute(text, parameters)
             rows = cursor.fetchall() if cursor.description else []

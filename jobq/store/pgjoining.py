@@ -8,7 +8,13 @@ from psycopg.pq import TransactionStatus
 
 from jobq.errors import InvalidInput
 from jobq.store.engine import Row
-from jobq.store.pgconnection import OpenTransaction, RawConnection, Statements, notify
+from jobq.store.pgconnection import (
+    OpenTransaction,
+    RawConnection,
+    Statements,
+    give_json_as_text,
+    notify,
+)
 
 
 class Joined(Statements):
@@ -25,6 +31,11 @@ class Joined(Statements):
             notify(self, self._channel, self.changed)
             self.changed.clear()
         return given
+
+    def _cursor(self) -> psycopg.Cursor[Row]:
+        cursor = super()._cursor()
+        give_json_as_text(cursor)  # and not the connection, which is the caller's
+        return cursor
 
 
 def join(given: Any, shown: str, store_id: str, channel: str) -> Statements:

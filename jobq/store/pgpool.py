@@ -1,7 +1,9 @@
 """Connections of one process to a PostgreSQL database, in a pool and one by one."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,10 +21,10 @@ from jobq.store.pgconnection import Patient
 
 MOST = 10  # of one process, beside the listener's
 CLOSING_SECONDS = 0.5  # that a pool's threads have to end
+CONNECT_SECONDS = 5.0  # at most, for a connection to be made
 LATE_SECONDS = 2.0  # after its limit on the server, until a statement is given up here
 # What libpq is told unless the URL says otherwise (postgresql.org/docs/current/libpq-connect.html).
 LIMITS = {
-    "connect_timeout": "5",  # seconds
     "keepalives_idle": "30",  # seconds
     "keepalives_interval": "5",
     "keepalives_count": "3",
@@ -42,12 +44,13 @@ class Connections:
 
     def __init__(self, url: str, busy_seconds: float) -> None:
         self._shown = shown(url)
-        self._conninfo = _with_limits(url)
+        self._conninfo = _with_limits(url, min(busy_seconds, CONNECT_SECONDS))
         self._busy_seconds = busy_seconds
         self._patience = busy_seconds + LATE_SECONDS
         self._making = threading.Lock()
         self._pool: ConnectionPool[Patient] | None = None
         self._reached = False  # the server, since the last connection broke
+        self._refusal: tuple[float, str] | None = None  # the last: when, and what was said
 
     @contextmanager
     def one(self) -> Iterator[Patient]:
@@ -105,11 +108,11 @@ class Connections:
                 ) from error
 
     def _made_pool(self) -> ConnectionPool[Patient]:
+        asked = time.monotonic()
         with self._making:
             if self._pool is None:
-                if not self._reached:  # a pool would try for long before it says why it cannot
-                    with self.one():
-                        pass
+                if not self._reached:
+                    self._reach(asked)
                 self._pool = ConnectionPool(
                     self._conninfo,
                     connection_class=Patient,
@@ -122,6 +125,20 @@ class Connections:
                 )
             return self._pool
 
+    def _reach(self, asked: float) -> None:
+        """See whether there is a server: a pool would try for long before it says why it cannot.
+
+        Threads that waited for their turn since `asked`, while another tried, hear what it heard.
+        """
+        if self._refusal is not None and self._refusal[0] > asked:
+            raise StoreUnreachable(self._refusal[1])
+        try:
+            with self.one():
+                pass
+        except StoreUnreachable as error:
+            self._refusal = time.monotonic(), str(error)
+            raise
+
     def _let_go(self, pool: ConnectionPool[Patient]) -> None:
         """Have the next transaction begin with new connections."""
         with self._making:
@@ -133,15 +150,16 @@ class Connections:
         raw.patience = self._patience
 
 
-def _with_limits(url: str) -> str:
+def _with_limits(url: str, connect_seconds: float) -> str:
     """Return the URL as libpq's own text, with what a broken network needs. Raises InvalidInput."""
+    limits = {"connect_timeout": str(max(1, math.ceil(connect_seconds)))} | LIMITS
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise InvalidInput(
             f"store URL {shown(url)!r} cannot be read: {error}; use {FORMS}"
         ) from None
-    return make_conninfo(**{key: str(value) for key, value in (LIMITS | given).items()})
+    return make_conninfo(**{key: str(value) for key, value in (limits | given).items()})
 
 
 def _roll_back(raw: Patient) -> None:

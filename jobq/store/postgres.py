@@ -18,7 +18,7 @@ from psycopg import sql
 from jobq.checks import check_seconds
 from jobq.errors import ForeignFile, InvalidInput, SchemaTooNew, StoreError
 from jobq.store.addresses import shown
-from jobq.store.engine import Transaction
+from jobq.store.engine import Severed, Transaction
 from jobq.store.listener import Listener
 from jobq.store.pgconnection import (
     SESSION,
@@ -27,6 +27,7 @@ from jobq.store.pgconnection import (
     Patient,
     RawConnection,
     Statements,
+    explained,
     notify,
 )
 from jobq.store.pgjoining import join
@@ -36,6 +37,7 @@ SCHEMA_VERSION = 2  # the number of the SQLite schema that has the same columns
 OLDEST_SERVER = 15
 MOST_CONNECTIONS = 10  # of one process, beside the listener's
 LATE_SECONDS = 2.0  # after its limit on the server, until a statement is given up here
+IDLE_SECONDS = 10.0  # at least, that a transaction may do nothing before the server ends it
 SETTLE_PAUSE_SECONDS = 0.002  # between two looks at the transactions that write
 
 
@@ -64,9 +66,10 @@ class Postgres:
     def __init__(self, url: str, *, relaxed: bool, busy_seconds: float) -> None:
         self.shown = shown(url)
         self._connections = Connections(url, busy_seconds)
-        milliseconds = str(max(1, round(busy_seconds * 1000)))
         self._begin = sql.SQL(SESSION["begin"]).format(
-            milliseconds=sql.Literal(milliseconds), relaxed=sql.Literal(relaxed)
+            milliseconds=_milliseconds(busy_seconds),
+            idle=_milliseconds(max(busy_seconds, IDLE_SECONDS)),
+            relaxed=sql.Literal(relaxed),
         )
         self._store_id = ""
         self._channel = ""
@@ -96,8 +99,14 @@ class Postgres:
     @contextmanager
     def read(self) -> Iterator[OpenTransaction]:
         """Give a transaction for reading; each statement sees its own snapshot."""
-        with self._transaction() as tx:
-            yield tx
+        done = False
+        try:
+            with self._transaction() as tx:
+                yield tx
+                done = True
+        except Severed:
+            if not done:  # else everything was read before its end got lost
+                raise
 
     def join(self, connection: Any) -> Statements:
         """Return the transaction that a caller has open on a connection of its own."""
@@ -136,6 +145,12 @@ class Postgres:
                 raise StoreError(
                     f"{self.shown} is PostgreSQL {version}: jobq needs {OLDEST_SERVER} or newer"
                 )
+            encoding = raw.info.parameter_status("server_encoding") or "UTF8"
+            if encoding != "UTF8":
+                raise StoreError(
+                    f"{self.shown} keeps its text as {encoding}, which has not every character: "
+                    "make a database with ENCODING 'UTF8' (and TEMPLATE template0)"
+                )
             tx = Statements(raw, self.shown)
             schema = tx.ask("schema_name")[0]["name"]
             if schema is None:
@@ -151,8 +166,8 @@ class Postgres:
         tx = OpenTransaction(raw, self.shown, self._begin)
         tx.ask("alone")
         if not self._is_current(tx):  # still: somebody else may have been here meanwhile
-            for statement in STATEMENTS["schema"].split(";\n"):
-                tx.execute(statement)
+            with explained(self.shown):
+                raw.execute(STATEMENTS["schema"])  # without parameters it may be many
             tx.ask("set_version", version=SCHEMA_VERSION)
             self._is_current(tx)
         tx.commit()
@@ -163,8 +178,8 @@ class Postgres:
         if not tables["ours"]:
             if tables["jobs"]:
                 raise ForeignFile(
-                    f"{self.shown} has a table jobs that is not jobq's: name another database, or "
-                    "another schema (?options=-csearch_path%3Dname)"
+                    f"{self.shown} has tables that are not jobq's ({tables['names']}): name "
+                    "another database, or another schema (?options=-csearch_path%3Dname)"
                 )
             return False
         [row] = tx.ask("version")
@@ -178,14 +193,24 @@ class Postgres:
 
     @contextmanager
     def _transaction(self) -> Iterator[OpenTransaction]:
-        with self._connections.lend() as raw:
-            tx = OpenTransaction(raw, self.shown, self._begin)
+        for again in (True, False):
+            begun = False
             try:
-                yield tx
-                tx.commit()
-                self._tell(raw, tx)
-            finally:
-                tx.end()
+                with self._connections.lend() as raw:
+                    tx = OpenTransaction(raw, self.shown, self._begin)
+                    begun = True
+                    try:
+                        yield tx
+                        tx.commit()
+                        self._tell(raw, tx)
+                    finally:
+                        tx.end()
+            except Severed:
+                # One that lay idle may have died unnoticed: nothing was done with it, so once more.
+                if begun or not again:
+                    raise
+            else:
+                return
 
     def _tell(self, raw: Patient, tx: OpenTransaction) -> None:
         """Notify after the commit: within it, all transactions would commit one after another.
@@ -214,6 +239,10 @@ class Postgres:
 def _channel_of(schema: str) -> str:
     """Return the name on which a store's changes are told: at most 63 bytes."""
     return f"jobq.{schema}".encode()[:63].decode(errors="ignore")
+
+
+def _milliseconds(seconds: float) -> sql.Literal:
+    return sql.Literal(str(max(1, round(seconds * 1000))))
 
 
 def _writers(tx: Transaction) -> set[str]:

@@ -102,7 +102,7 @@ SELECT seq, id, kind, payload::json, idempotency_key, max_attempts, priority, ra
        run_after, ready, retry::json, created_at
 FROM wanted ORDER BY idempotency_key
 ON CONFLICT DO NOTHING
-RETURNING *;
+RETURNING id;
 
 -- name: job
 SELECT * FROM jobs WHERE id = :id;
@@ -189,13 +189,14 @@ FROM json_to_recordset(:rows) AS given (
     job_id text, token bigint, number integer, worker text, started_at double precision);
 
 -- name: leased
--- The job as long as it is under this lease; nobody else changes it before the transaction ends.
-SELECT jobs.*
-FROM json_to_recordset(:rows) AS given (id text COLLATE "C", token bigint)
-JOIN jobs ON jobs.id = given.id
-WHERE status = 'running' AND jobs.token = given.token
-ORDER BY seq
-FOR UPDATE OF jobs;
+-- The jobs as long as they are under these leases; nobody else changes them before the transaction
+-- ends. Each is looked for by its id, and they are locked in the order of the ids.
+SELECT job.*
+FROM (SELECT * FROM json_to_recordset(:rows) AS given (id text COLLATE "C", token bigint)
+      ORDER BY id) AS given
+CROSS JOIN LATERAL (SELECT * FROM jobs
+                    WHERE jobs.id = given.id AND status = 'running' AND jobs.token = given.token
+                    FOR UPDATE) AS job;
 
 -- name: heartbeat
 UPDATE jobs
@@ -204,15 +205,17 @@ WHERE id = :id AND status = 'running' AND token = :token
 RETURNING *;
 
 -- name: end_lease
--- The only way out of running. Status and token say what the writer believes (G3, G6).
+-- The only way out of running. Status and token say what the writer believes (G3, G6). The limit
+-- tells the planner how many there are: else it would look through all running jobs for one.
 UPDATE jobs
 SET status = ending.status, attempts = ending.attempts, run_after = ending.run_after,
     ready = ending.ready, result = ending.result::json,
     error = coalesce(ending.error, jobs.error), finished_at = ending.finished_at,
     releases = ending.releases, cancel_requested = false, worker = NULL, locked_until = NULL
-FROM json_to_recordset(:rows) AS ending (
+FROM (SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS given (
     id text COLLATE "C", token bigint, status text, attempts integer, run_after double precision,
     ready boolean, result text, error text, finished_at double precision, releases integer)
+      LIMIT json_array_length(CAST(:rows AS json))) AS ending
 WHERE jobs.id = ending.id AND jobs.status = 'running' AND jobs.token = ending.token
 RETURNING jobs.*;
 
@@ -259,15 +262,17 @@ WHERE seq = :seq AND status IN ('failed', 'cancelled')
 RETURNING *;
 
 -- name: places_with_status
+-- Whole places in the index are compared, not a status and a number: else the planner may look for
+-- the status in the order of arrival, through all jobs. So it is wherever jobs of a status are read.
 SELECT seq FROM jobs
-WHERE status = :status AND seq < :before
-ORDER BY seq DESC LIMIT :limit
+WHERE (status, seq) > (:status, 0) AND (status, seq) < (:status, :before)
+ORDER BY status DESC, seq DESC LIMIT :limit
 FOR UPDATE;
 
 -- name: places_of_kind_with_status
 SELECT seq FROM jobs
-WHERE kind = :kind AND status = :status AND seq < :before
-ORDER BY seq DESC LIMIT :limit
+WHERE (kind, status, seq) > (:kind, :status, 0) AND (kind, status, seq) < (:kind, :status, :before)
+ORDER BY kind DESC, status DESC, seq DESC LIMIT :limit
 FOR UPDATE;
 
 -- name: final_before
@@ -300,31 +305,29 @@ DELETE FROM marks WHERE job_id = :job_id;
 SELECT * FROM jobs WHERE seq < :before ORDER BY seq DESC LIMIT :limit;
 
 -- name: jobs_with_status
-SELECT * FROM jobs WHERE status = :status AND seq < :before ORDER BY seq DESC LIMIT :limit;
+SELECT * FROM jobs
+WHERE (status, seq) > (:status, 0) AND (status, seq) < (:status, :before)
+ORDER BY status DESC, seq DESC LIMIT :limit;
 
 -- name: jobs_of_kind
 -- A page of each status, and of these the first page: else a rare kind would cost a look at all jobs.
-WITH page (seq) AS (
-    (SELECT seq FROM jobs WHERE kind = :kind AND status = 'queued' AND seq < :before
-     ORDER BY seq DESC LIMIT :limit)
-    UNION ALL
-    (SELECT seq FROM jobs WHERE kind = :kind AND status = 'running' AND seq < :before
-     ORDER BY seq DESC LIMIT :limit)
-    UNION ALL
-    (SELECT seq FROM jobs WHERE kind = :kind AND status = 'done' AND seq < :before
-     ORDER BY seq DESC LIMIT :limit)
-    UNION ALL
-    (SELECT seq FROM jobs WHERE kind = :kind AND status = 'failed' AND seq < :before
-     ORDER BY seq DESC LIMIT :limit)
-    UNION ALL
-    (SELECT seq FROM jobs WHERE kind = :kind AND status = 'cancelled' AND seq < :before
-     ORDER BY seq DESC LIMIT :limit))
-SELECT * FROM jobs WHERE seq IN (SELECT seq FROM page) ORDER BY seq DESC LIMIT :limit;
+WITH page AS MATERIALIZED (
+    SELECT near.seq
+    FROM (VALUES ('queued'), ('running'), ('done'), ('failed'), ('cancelled')) AS wanted (status)
+    CROSS JOIN LATERAL (
+        SELECT seq FROM jobs
+        WHERE (kind, jobs.status, seq) > (:kind, wanted.status, 0)
+              AND (kind, jobs.status, seq) < (:kind, wanted.status, :before)
+        ORDER BY kind DESC, jobs.status DESC, seq DESC LIMIT :limit) AS near
+    ORDER BY near.seq DESC LIMIT :limit)
+SELECT job.*
+FROM page CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.seq = page.seq OFFSET 0) AS job
+ORDER BY page.seq DESC;
 
 -- name: jobs_of_kind_with_status
 SELECT * FROM jobs
-WHERE kind = :kind AND status = :status AND seq < :before
-ORDER BY seq DESC LIMIT :limit;
+WHERE (kind, status, seq) > (:kind, :status, 0) AND (kind, status, seq) < (:kind, :status, :before)
+ORDER BY kind DESC, status DESC, seq DESC LIMIT :limit;
 
 -- name: unfinished
 -- Whether any job is queued or running: one look, so that none can slip from one to the other.
@@ -347,11 +350,15 @@ SELECT * FROM events WHERE job_id = :job_id AND seq > :after ORDER BY seq LIMIT 
 SELECT coalesce(max(seq), 0) AS seq FROM events;
 
 -- name: counts
-SELECT kind, status, count(*) AS jobs FROM jobs GROUP BY kind, status;
+-- In the order in which the other engine gives them, for pages and terminals to show.
+SELECT kind, status, count(*) AS jobs FROM jobs GROUP BY kind, status
+ORDER BY kind COLLATE "C", status COLLATE "C";
 
 -- name: oldest_waiting
 -- In the order of arrival: to look at the time of each would cost more, the longer the queue.
-SELECT created_at FROM jobs WHERE status = 'queued' ORDER BY seq LIMIT 1;
+SELECT created_at FROM jobs
+WHERE (status, seq) > ('queued', 0) AND (status, seq) < ('queued', 9223372036854775807)
+ORDER BY status, seq LIMIT 1;
 
 -- name: finished_since
 SELECT count(*) AS jobs FROM jobs
@@ -360,5 +367,6 @@ WHERE finished_at IS NOT NULL AND finished_at >= :since;
 -- name: run_times
 SELECT avg(finished_at - started_at) AS seconds
 FROM (SELECT finished_at, started_at FROM jobs
-      WHERE kind = :kind AND status = 'done'
-      ORDER BY seq DESC LIMIT :limit) AS recent;
+      WHERE (kind, status, seq) > (:kind, 'done', 0)
+            AND (kind, status, seq) < (:kind, 'done', 9223372036854775807)
+      ORDER BY kind DESC, status DESC, seq DESC LIMIT :limit) AS newest;

@@ -3,7 +3,8 @@
 
 -- name: limits
 -- Until the transaction ends: behind a proxy the session may be somebody else's next.
-SELECT set_config('statement_timeout', :statement, true), set_config('lock_timeout', :lock, true);
+SELECT set_config('statement_timeout', :statement_timeout, true),
+       set_config('lock_timeout', :lock_timeout, true);
 
 -- name: server
 SELECT current_setting('server_version_num')::int AS number,
@@ -124,7 +125,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1;
 
 -- name: open_transactions
 SELECT pid, coalesce(nullif(application_name, ''), 'no name') AS name,
-       state LIKE 'idle in transaction%%' AS idle,
+       state LIKE 'idle in transaction%' AS idle,
        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
 FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()

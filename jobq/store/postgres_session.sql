@@ -2,12 +2,14 @@
 
 -- name: begin
 -- For this transaction alone, so that a proxy may give each one another connection. The limits
--- bound every statement and every wait for a lock. FULL leaves how the server commits as it is,
+-- bound every statement and every wait for a lock, and how long a client that has vanished may keep
+-- its locks. FULL leaves how the server commits as it is,
 -- but for "off". Without the three ways to read a table the planner is left with its indexes, in
 -- their order: it cannot choose badly because a table has no statistics yet.
-BEGIN;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 SELECT set_config('statement_timeout', {milliseconds}, true),
        set_config('lock_timeout', {milliseconds}, true),
+       set_config('idle_in_transaction_session_timeout', {idle}, true),
        set_config('synchronous_commit',
                   CASE WHEN {relaxed} THEN 'off'
                        WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
@@ -30,7 +32,13 @@ SELECT current_schema() AS name;
 SELECT pg_advisory_xact_lock(hashtext('jobq schema'), hashtext(current_schema()));
 
 -- name: tables
-SELECT to_regclass('jobq_schema') IS NOT NULL AS ours, to_regclass('jobs') IS NOT NULL AS jobs;
+-- From the catalogue: to_regclass answers from what the session knew before it waited for its turn,
+-- and looks into every schema of search_path.
+SELECT coalesce(bool_or(relname = 'jobq_schema'), false) AS ours, count(*) > 0 AS jobs,
+       string_agg(relname, ', ' ORDER BY relname) AS names
+FROM pg_class
+WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+      AND relname IN ('jobs', 'attempts', 'events', 'marks', 'jobq_schema');
 
 -- name: version
 SELECT version, store_id::text AS store_id FROM jobq_schema;

@@ -1,12 +1,11 @@
 """Whether there is a store, found out without making one."""
 
-from contextlib import closing
 from pathlib import Path
 
 from jobq.store.addresses import engine_of, shown
 from jobq.store.sqlitefile import path_of
 
-CONNECT_SECONDS = 5
+PATIENCE_SECONDS = 5.0
 
 
 def is_there(url: str | Path) -> bool:
@@ -17,16 +16,11 @@ def is_there(url: str | Path) -> bool:
     if engine_of(url) == "sqlite":
         return path_of(url).exists()
     try:
-        import psycopg  # noqa: PLC0415 - an extra, and slow to load
-
-        from jobq.store.pgconnection import Statements, explained  # noqa: PLC0415
+        from jobq.store.pgconnection import Statements  # noqa: PLC0415 - an extra, slow to load
+        from jobq.store.pgpool import Connections  # noqa: PLC0415 - see the line above
     except ImportError:
-        return True
-    with explained(shown(url)):
-        raw = psycopg.connect(
-            str(url), autocommit=True, prepare_threshold=None, connect_timeout=CONNECT_SECONDS
-        )
-    with closing(raw):
+        return True  # open_store says what is missing
+    with Connections(str(url), PATIENCE_SECONDS).one() as raw:
         look = Statements(raw, shown(url))
         [schema] = look.ask("schema_name")
         [tables] = look.ask("tables")

@@ -10,7 +10,7 @@ from typing import Any
 from jobq import strictjson
 from jobq.checks import check_integer, check_seconds
 from jobq.errors import IdempotencyConflict, InvalidInput
-from jobq.job import Job, Progress
+from jobq.job import Job, Progress, Status
 from jobq.retry import RetryPolicy
 from jobq.store.engine import Transaction
 from jobq.store.rows import MAX_PROGRESS, check_progress, to_job
@@ -68,6 +68,23 @@ class Request:
             "retry": None if self._retry is None else json.dumps(asdict(self._retry)),
             "created_at": now,
         }
+
+    def job(self, now: float) -> Job:
+        """Return the new job."""
+        return Job(
+            id=self.id,
+            kind=self._kind,
+            payload=strictjson.decode(self._text),  # a value of its own
+            status=Status.QUEUED,
+            attempts=0,
+            max_attempts=self._max_attempts,
+            priority=self._priority,
+            token=0,
+            run_after=float(self._run_after),
+            created_at=now,
+            idempotency_key=self._key,
+            retry=self._retry,
+        )
 
     def same_as(self, tx: Transaction) -> Job | None:
         """Return the job that has the key already, if it was asked for in the same words.

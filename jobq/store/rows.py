@@ -101,6 +101,10 @@ def _text(value: str) -> str:
     return value
 
 
+def _kind(value: str) -> str:
+    return strictjson.check_name(_text(value), "kind")
+
+
 def _payload(value: str) -> dict[str, Any]:
     payload = strictjson.decode(_text(value))
     if type(payload) is not dict:
@@ -154,7 +158,7 @@ FAULTS = (ValueError, TypeError, RecursionError)  # of a reader that met what jo
 # so that every value is of its column's type.
 _COLUMNS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "id": (_text, readable),
-    "kind": (_text, readable),
+    "kind": (_kind, readable),
     "payload": (_payload, lambda _: {}),
     "status": (Status, lambda _: Status.FAILED),
     "attempts": (_same, _same),

@@ -100,7 +100,7 @@ INSERT INTO jobs (id, kind, payload, idempotency_key, max_attempts, priority, ra
 VALUES (:id, :kind, :payload, :idempotency_key, :max_attempts, :priority, :rank,
         :run_after, :ready, :retry, :created_at)
 ON CONFLICT (idempotency_key) DO NOTHING
-RETURNING *;
+RETURNING id;
 
 -- name: job
 SELECT * FROM jobs WHERE id = :id;
