@@ -255,7 +255,7 @@ def held() -> Held:
 def hold(store: Store) -> Iterator[None]:
     """Begin a transaction that nobody else can write beside."""
     with store.transaction() as tx:
-        if not store._engine.commits_in_order:  # on SQLite it is enough to have begun
+        if not store._engine.one_writer:  # on SQLite it is enough to have begun
             tx.execute("LOCK TABLE jobs IN EXCLUSIVE MODE")
         yield
 

@@ -143,6 +143,12 @@ def test_every_block_is_run() -> None:
     assert lines == set_up_lines(README)
 
 
+def test_every_link_leads_somewhere() -> None:
+    """Pictures and links to files are there, in a fresh clone too."""
+    links = re.findall(r"\]\((?!\w+:|#)([^)#]+)", README)
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
 def test_one_line_runs_the_tests() -> None:
     """The README has one command line for the tests; .ci/run looks for it."""
     assert [line.endswith("pytest") for line in set_up_lines(README)].count(True) == 1

@@ -828,8 +828,8 @@ def test_g10_the_next_claim_after_the_lease_takes_the_job(store: Store, clock: "
 def test_g10_any_number_of_delayed_jobs_is_woken_in_order(store: Store, clock: "Clock") -> None:
     """When 2,500 come due at once, the next claim still takes the first of all of them."""
     first = store.enqueue("nap", {}, run_after=clock.now + 60, priority=1).job
-    for _ in range(2_499):
-        store.enqueue("nap", {}, run_after=clock.now + 30)
+    later = {"kind": "nap", "payload": {}, "run_after": clock.now + 30}
+    store.enqueue_many([later] * 2_499)
     clock.move(60)
     assert take(store).id == first.id
 

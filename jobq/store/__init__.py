@@ -9,8 +9,9 @@ Here jobs come in; `working` has what a worker does, `operating` what an operato
 `reading` what anyone may look at.
 """
 
+import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ class Store(Workers):
             max_bytes=self._max_bytes,
         )
         if conn is None:
-            [enqueued] = transact(self._engine, lambda tx: insert(tx, [request], self._now(tx)))
+            [enqueued] = self._enqueue([request])
             return enqueued
         tx = self._engine.join(conn)
         with tx.savepoint():
@@ -97,7 +98,7 @@ class Store(Workers):
         are in the same order. Raises InvalidInput and IdempotencyConflict.
         """
         requests = to_requests(jobs, self._max_bytes)  # before anybody has to wait for it
-        return transact(self._engine, lambda tx: insert(tx, requests, self._now(tx)))
+        return self._enqueue(requests)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -108,6 +109,14 @@ class Store(Workers):
         """
         with self._engine.write() as tx:
             yield tx
+
+    def _enqueue(self, requests: Sequence[Request]) -> list[Enqueued]:
+        tries = itertools.count()
+
+        def enqueue(tx: Transaction) -> list[Enqueued]:
+            return insert(tx, requests, self._now(tx), repeated=next(tries) > 0)
+
+        return transact(self._engine, enqueue)
 
 
 def open_store(url: str | Path, **options: Any) -> Store:

@@ -46,6 +46,10 @@ class Statements:
         """Run the statement for each of these rows of parameters; return the rows that it gives."""
         return [given for row in rows for given in self.all(statement, **row)]
 
+    def insert_all(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run an inserting statement for all these rows, of which none can be there already."""
+        self.each(statement, rows)
+
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""
         _, changed = self._run(STATEMENTS[statement], parameters)

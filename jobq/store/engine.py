@@ -45,6 +45,9 @@ class Transaction(Protocol):
         They come in no order. An engine may run it for all of them at once.
         """
 
+    def insert_all(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run an inserting statement for all these rows, of which none can be there already."""
+
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""
 
@@ -61,7 +64,7 @@ class Transaction(Protocol):
 class Engine(Protocol):
     """One database: transactions, and a sign that something has changed."""
 
-    commits_in_order: bool  # whether events appear in the order of their numbers
+    one_writer: bool  # at a time, so that events appear in the order of their numbers
 
     def write(self) -> AbstractContextManager[Transaction]:
         """Begin a transaction that may write; commit at its end, roll back if it raises."""

@@ -20,23 +20,36 @@ class Enqueued(NamedTuple):
     created: bool
 
 
-def insert(tx: Transaction, requests: Sequence[Request], now: float) -> list[Enqueued]:
-    """Record what is asked for, in this order. Raises IdempotencyConflict."""
+def insert(
+    tx: Transaction, requests: Sequence[Request], now: float, *, repeated: bool = False
+) -> list[Enqueued]:
+    """Record what is asked for, in this order; `repeated` if it may be there already.
+
+    Raises IdempotencyConflict.
+    """
     batches = (requests[start : start + BATCH] for start in range(0, len(requests), BATCH))
-    return [enqueued for batch in batches for enqueued in _insert_batch(tx, batch, now)]
+    return [
+        enqueued
+        for batch in batches
+        for enqueued in _insert_batch(tx, batch, now, surely_new=not repeated)
+    ]
 
 
-def _insert_batch(tx: Transaction, requests: Sequence[Request], now: float) -> list[Enqueued]:
+def _insert_batch(
+    tx: Transaction, requests: Sequence[Request], now: float, *, surely_new: bool
+) -> list[Enqueued]:
     jobs = [request.columns(now) for request in requests]
-    created = {row["id"] for row in tx.each("insert_job", jobs)}
-    tx.each(
-        "insert_event",
-        [
-            moves.event(NEW | job, EventName.ENQUEUED, now, worker=None)
-            for job in jobs
-            if job["id"] in created
-        ],
-    )
+    if surely_new and all(job["idempotency_key"] is None for job in jobs):
+        tx.insert_all("insert_job", jobs)
+        created = {job["id"] for job in jobs}
+    else:
+        created = {row["id"] for row in tx.each("insert_job", jobs)}
+    events = [
+        moves.event(NEW | job, EventName.ENQUEUED, now, worker=None)
+        for job in jobs
+        if job["id"] in created
+    ]
+    tx.insert_all("insert_event", events)
     return [
         Enqueued(request.job(now), created=True)
         if request.id in created
@@ -53,5 +66,7 @@ def _earlier(tx: Transaction, request: Request, now: float, *, alone: bool) -> E
         return Enqueued(job, created=False)
     if not alone:  # out of the order of the keys, which keeps two batches from a deadlock
         raise Undone("a job with one of the keys was deleted at this moment; try again")
-    [enqueued] = _insert_batch(tx, [request], now)  # that job has been deleted meanwhile
+    [enqueued] = _insert_batch(
+        tx, [request], now, surely_new=False
+    )  # that job has been deleted meanwhile
     return enqueued

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from jobq.errors import StoreError
-from jobq.store.pgconnection import Patient, Statements, notify
+from jobq.store.pgconnection import Patient
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +31,20 @@ READY_SECONDS = 2.0  # that the first one who asks waits for the listener
 
 
 class Listener:
-    """Counts the changes of one store; `connect` gives a connection of its own."""
+    """Counts the changes of one store.
+
+    `connect` gives a connection of its own; `tell` notifies by way of another one. What it told
+    itself on its own it would hear even where a proxy lets nobody listen.
+    """
 
     def __init__(
-        self, connect: Callable[[], AbstractContextManager[Patient]], channel: str
+        self,
+        connect: Callable[[], AbstractContextManager[Patient]],
+        tell: Callable[[str], None],
+        channel: str,
     ) -> None:
         self._connect = connect
+        self._tell = tell
         self._channel = channel
         self._changed = threading.Condition()
         self._count = 0
@@ -90,7 +98,7 @@ class Listener:
         heard = True
         while heard and not self._closing.is_set():
             proof = PROOF + uuid.uuid4().hex
-            notify(Statements(raw, ""), self._channel, [proof])
+            self._tell(proof)
             heard = self._hear(raw, ANSWER_SECONDS, proof)
             self._trust(heard=heard)
             if heard:

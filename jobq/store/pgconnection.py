@@ -20,6 +20,8 @@ from jobq.store.placeholders import for_psycopg, is_one_statement
 
 STATEMENTS = named_statements("postgres.sql")
 SESSION = named_statements("postgres_session.sql")
+TABLES = {"insert_job": "jobs", "insert_event": "events"}  # that they insert into
+FEWEST_COPIED = 50  # rows for which COPY is worth its further round trip
 MOST_IDS = 200  # in one notification, whose payload has less than 8,000 bytes
 
 RawConnection = psycopg.Connection[Any]
@@ -77,6 +79,21 @@ class Statements:
             self.changed += [row["job_id"] for row in rows]
         return self.all(statement, rows=json.dumps(rows))
 
+    def insert_all(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert all these rows, of which none can be there already: many of them by COPY."""
+        if len(rows) < FEWEST_COPIED:
+            self.each(statement, rows)
+            return
+        if statement == "insert_event":
+            self.changed += [row["job_id"] for row in rows]
+        names = list(rows[0])
+        copy = sql.SQL("COPY {} ({}) FROM STDIN").format(
+            sql.Identifier(TABLES[statement]), sql.SQL(", ").join(map(sql.Identifier, names))
+        )
+        with explained(self.shown), self._cursor().copy(copy) as copying:
+            for row in rows:
+                copying.write_row([row[name] for name in names])
+
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""
         _, changed = self._run(STATEMENTS[statement], parameters)
@@ -133,7 +150,14 @@ class OpenTransaction(Statements):
         self._guard = Guard()
         self.end = self._guard.end
         with explained(shown):
-            raw.execute(begin)
+            answer = raw.execute(begin)
+            answer.nextset()  # the first is that of BEGIN
+            [began] = answer.fetchall()
+        self._began: float | None = began["now"]  # as long as nothing was waited for since
+
+    def now(self) -> float:
+        """Return the server's time."""
+        return super().now() if self._began is None else self._began
 
     def execute(self, sql: str, parameters: Parameters = ()) -> list[Any]:
         """Run a statement of SQL, but none that would begin or end a transaction.
@@ -160,6 +184,7 @@ class OpenTransaction(Statements):
 
     def _run(self, statement: str, parameters: Parameters) -> tuple[list[Any], int]:
         self._guard.check(undone=not self.in_transaction)
+        self._began = None
         return super()._run(statement, parameters)
 
 

@@ -61,7 +61,7 @@ def open_postgres(url: str, *, synchronous: str = "FULL", busy_seconds: float = 
 class Postgres:
     """Connections to one database, kept in a pool; none is used across a fork."""
 
-    commits_in_order = False
+    one_writer = False
 
     def __init__(self, url: str, *, relaxed: bool, busy_seconds: float) -> None:
         self.shown = shown(url)
@@ -221,10 +221,15 @@ class Postgres:
             with suppress(StoreError):
                 notify(Statements(raw, self.shown), self._channel, tx.changed)
 
+    def _notify(self, text: str) -> None:
+        """Tell those who listen something, by a connection of the pool."""
+        with self._connections.lend() as raw:
+            notify(Statements(raw, self.shown), self._channel, [text])
+
     def _listening(self) -> Listener:
         with self._making:
             if self._listener is None:
-                self._listener = Listener(self._connections.one, self._channel)
+                self._listener = Listener(self._connections.one, self._notify, self._channel)
             return self._listener
 
     def leave_to_parent(self) -> None:

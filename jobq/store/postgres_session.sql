@@ -2,10 +2,10 @@
 
 -- name: begin
 -- For this transaction alone, so that a proxy may give each one another connection. The limits
--- bound every statement and every wait for a lock, and how long a client that has vanished may keep
--- its locks. FULL leaves how the server commits as it is,
--- but for "off". Without the three ways to read a table the planner is left with its indexes, in
--- their order: it cannot choose badly because a table has no statistics yet.
+-- bound every statement, every wait for a lock, and how long a client that has vanished may keep its
+-- locks. FULL leaves how the server commits as it is, but for "off". Without the three ways to read
+-- a table the planner is left with its indexes, in their order: it cannot choose badly because a
+-- table has no statistics yet. The time comes with it.
 BEGIN ISOLATION LEVEL READ COMMITTED;
 SELECT set_config('statement_timeout', {milliseconds}, true),
        set_config('lock_timeout', {milliseconds}, true),
@@ -16,7 +16,8 @@ SELECT set_config('statement_timeout', {milliseconds}, true),
                        ELSE current_setting('synchronous_commit') END, true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
-       set_config('enable_sort', 'off', true);
+       set_config('enable_sort', 'off', true),
+       extract(epoch FROM clock_timestamp())::double precision AS now;
 
 -- name: now
 SELECT extract(epoch FROM clock_timestamp())::double precision AS now;

@@ -171,7 +171,7 @@ class Reader:
         transaction was undone, or events were deleted.
         """
         rows = tx.all("events", after=after, limit=limit)
-        if self._engine.commits_in_order or _gapless(rows, after) == len(rows):
+        if self._engine.one_writer or _gapless(rows, after) == len(rows):
             return rows
         settled, last = self._engine.settle(tx, SETTLE_SECONDS), rows[-1]["seq"]
         rows = [r for r in tx.all("events", after=after, limit=limit) if r["seq"] <= last]

@@ -56,7 +56,7 @@ def open_sqlite(
 class Sqlite:
     """Connections to one file: one per thread, none across a fork."""
 
-    commits_in_order = True
+    one_writer = True
 
     def __init__(self, path: Path, synchronous: Synchronous, busy_seconds: float) -> None:
         self._path = path
