@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -90,7 +91,7 @@ class Statements:
         copy = sql.SQL("COPY {} ({}) FROM STDIN").format(
             sql.Identifier(TABLES[statement]), sql.SQL(", ").join(map(sql.Identifier, names))
         )
-        with explained(self.shown), self._cursor().copy(copy) as copying:
+        with explained(self.shown), self._cursor.copy(copy) as copying:
             for row in rows:
                 copying.write_row([row[name] for name in names])
 
@@ -129,17 +130,18 @@ class Statements:
         [row] = self.ask("now")
         return float(row["now"])
 
+    @cached_property
     def _cursor(self) -> psycopg.Cursor[Row]:
         return self.raw.cursor(row_factory=dict_row)
 
     def _run(self, statement: str, parameters: Parameters) -> tuple[list[Any], int]:
         """Return the rows that a statement gives, and how many it changed."""
         with explained(self.shown):
-            cursor = self._cursor()
+            cursor = self._cursor
             text = for_psycopg(statement, marks=not isinstance(parameters, Mapping))
             cursor.execute(text, parameters)
-            rows = cursor.fetchall() if cursor.description else []
-            return rows, cursor.rowcount
+            gives_rows = cursor.pgresult is not None and cursor.pgresult.nfields > 0
+            return cursor.fetchall() if gives_rows else [], cursor.rowcount
 
 
 class OpenTransaction(Statements):

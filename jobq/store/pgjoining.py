@@ -1,6 +1,7 @@
 """Enqueueing in a transaction that a program has open on a psycopg connection of its own."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -32,8 +33,9 @@ class Joined(Statements):
             self.changed.clear()
         return given
 
+    @cached_property
     def _cursor(self) -> psycopg.Cursor[Row]:
-        cursor = super()._cursor()
+        cursor = super()._cursor
         give_json_as_text(cursor)  # and not the connection, which is the caller's
         return cursor
 

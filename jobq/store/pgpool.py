@@ -141,9 +141,12 @@ class Connections:
 
     def _let_go(self, pool: ConnectionPool[Patient]) -> None:
         """Have the next transaction begin with new connections."""
+        if self._pool is not pool:  # no lock: under it somebody may be trying to reach the server
+            return
         with self._making:
-            if self._pool is pool:
-                self._pool, self._reached = None, False
+            if self._pool is not pool:
+                return
+            self._pool, self._reached = None, False
         pool.close(CLOSING_SECONDS)
 
     def _configure(self, raw: Patient) -> None:
