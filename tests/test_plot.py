@@ -1,9 +1,9 @@
-"""jobq.lab.plot and jobq.lab.picture: the pictures, and how they show themselves."""
+"""jobq.lab.plot, scalingplot and picture: the pictures, and how they show themselves."""
 
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations, product
 from pathlib import Path
 
 import matplotlib.style
@@ -17,7 +17,10 @@ from jobq.errors import LabError
 from jobq.lab.picture import Picture
 from jobq.lab.plot import LOOKS, plot_recovery, plot_timeline
 from jobq.lab.recovery import Recovery
+from jobq.lab.scaling import WORKERS, Scaling
+from jobq.lab.scalingplot import plot_scaling
 from jobq.lab.story import Deed, Mark
+from jobq.lab.throughput import Throughput, Way
 from jobq.lab.timeline import Bar, Step, Timeline, build
 
 Crash = tuple[tuple[Event, ...], list[Mark]]
@@ -51,7 +54,7 @@ def texts(picture: Picture) -> list[Text]:
     """Return every text that can be read in the picture, after placing it."""
     picture.figure.draw_without_rendering()
     outside = set()  # numbers beyond the end of an axis are there, but not drawn
-    for axis in (picture.axes.xaxis, picture.axes.yaxis):
+    for axis in chain.from_iterable((panel.xaxis, panel.yaxis) for panel in picture.panels):
         low, high = sorted(axis.get_view_interval())
         ticks = [tick for tick in axis.get_major_ticks() if not low <= tick.get_loc() <= high]
         outside |= {tick.label1 for tick in ticks}
@@ -81,13 +84,28 @@ def test_only_a_lease_that_ran_out_is_marked_as_one() -> None:
         assert ("the lease runs out" in words) is ran_out
 
 
-@pytest.mark.parametrize("case", ["crash", "dense", "recovery"])
+def scaling(sqlite: float, postgresql: float) -> Scaling:
+    """Return a measurement: jobs a second and worker on each engine, alike for every way."""
+    rates = {"sqlite": sqlite, "postgresql": postgresql}
+    runs = [
+        Throughput(engine, way, workers, 1_000_000, 1_000_000 / (rate * workers))
+        for (engine, rate), way, workers in product(rates.items(), Way, WORKERS)
+    ]
+    return Scaling("2 cores, and so on", "synchronous=FULL", 3, tuple(runs))
+
+
+@pytest.mark.parametrize(
+    "case", ["crash", "dense", "recovery", "scaling", "scaling together", "scaling apart"]
+)
 def test_no_words_overlap_or_are_cut(crashed: Timeline, case: str) -> None:
     """Every text lies within the picture, and on no other text."""
     pictures = {
         "crash": lambda: plot_timeline(crashed),
         "dense": lambda: plot_timeline(dense()),
         "recovery": lambda: plot_recovery(RECOVERIES),
+        "scaling": lambda: plot_scaling(scaling(1_000.0, 1_500.0)),
+        "scaling together": lambda: plot_scaling(scaling(50.0, 50.0)),
+        "scaling apart": lambda: plot_scaling(scaling(1.0, 100_000.0)),
     }
     picture = pictures[case]()
     places = [(text.get_text(), text.get_window_extent()) for text in texts(picture)]

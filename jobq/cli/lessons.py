@@ -1,10 +1,13 @@
 """`jobq demo` and `jobq lab`: what the course shows, and where it is done."""
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from jobq.cli.options import Folder, LabPort, NoBrowser, Reset, Yes
+
+Rounds = Annotated[int, typer.Option(min=1, help="Runs of each kind; the best one counts.")]
 
 # The lab loads what experiments need, and no other command waits for that: imported when called.
 
@@ -14,6 +17,17 @@ def crash() -> None:
     from jobq.lab import demo  # noqa: PLC0415 - see above
 
     demo.crash(typer.echo, Path.cwd())
+
+
+def scaling(*, rounds: Rounds = 1) -> None:
+    """See what more workers bring, on either engine.
+
+    1, 2, 4 and 8 of them share jobs that do nothing, one at a time and in batches, and jobs that
+    wait, in SQLite and in PostgreSQL. Takes some minutes; leaves scaling.json and scaling.png.
+    """
+    from jobq.lab import scalingplot  # noqa: PLC0415 - see above
+
+    scalingplot.show_scaling(typer.echo, Path.cwd(), rounds=rounds)
 
 
 def lab(

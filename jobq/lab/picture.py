@@ -50,17 +50,27 @@ def plain_style() -> Iterator[None]:
 class Picture:
     """One drawing; it shows itself as the value of a notebook's cell.
 
-    `size` is in inches. The figure has nothing to do with pyplot, which keeps global state.
+    `size` is in inches; `axes` is the first of the `panels` beside one another. `text`, if it is
+    set, tells the same in words, within the file. The figure has nothing to do with pyplot, which
+    keeps global state.
     """
 
     @plain_style()
-    def __init__(self, title: str, size: tuple[float, float]) -> None:
+    def __init__(self, title: str, size: tuple[float, float], *, panels: int = 1) -> None:
         from matplotlib.figure import Figure  # noqa: PLC0415 - as above
 
         self.title = title
+        self.text = ""
         self.figure = Figure(figsize=size, dpi=DPI, facecolor="white", layout="constrained")
-        self.axes: Axes = self.figure.add_subplot()
-        self.axes.set_title(title, loc="left", pad=14)
+        self.panels: list[Axes] = [
+            self.figure.add_subplot(1, panels, number + 1) for number in range(panels)
+        ]
+        self.axes = self.panels[0]
+        if panels == 1:
+            self.axes.set_title(title, loc="left", pad=14)
+        else:
+            place = {"x": 0.01, "ha": "left"}
+            self.figure.suptitle(title, fontsize=FONT + 4, fontweight="bold", **place)
 
     def __repr__(self) -> str:
         return f"Picture({self.title!r})"
@@ -73,7 +83,8 @@ class Picture:
     def png(self) -> bytes:
         """Return the picture as PNG, the same bytes for the same drawing."""
         buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", metadata={"Software": SIGNATURE})
+        metadata = {"Software": SIGNATURE} | ({"Description": self.text} if self.text else {})
+        self.figure.savefig(buffer, format="png", metadata=metadata)
         return buffer.getvalue()
 
     def save(self, path: str | Path) -> None:
@@ -82,6 +93,11 @@ class Picture:
         Raises LabError if the file is not a picture of the lab.
         """
         path = Path(path)
-        if path.exists() and SIGNATURE.encode() not in path.read_bytes()[:1_000]:
-            raise LabError(f"{path} is not a picture that jobq made: move it away, it is kept")
+        check_ours(path)
         path.write_bytes(self.png())
+
+
+def check_ours(path: Path) -> None:
+    """Raise LabError if there is a file that is not a picture of the lab."""
+    if path.exists() and SIGNATURE.encode() not in path.read_bytes()[:1_000]:
+        raise LabError(f"{path} is not a picture that jobq made: move it away, it is kept")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from jobq.errors import WaitTimedOut
 
-LOOK_SECONDS = 0.005  # between two looks
+LOOK_SECONDS = 0.005  # between two looks, unless they cost something
 
 
 def wait_until(
@@ -14,8 +14,9 @@ def wait_until(
     seconds: float = 30.0,
     *,
     clues: Callable[[], str] = lambda: "",
+    every: float = LOOK_SECONDS,
 ) -> None:
-    """Return once `condition()` is true.
+    """Return once `condition()` is true; it is looked at `every` so many seconds.
 
     Raises WaitTimedOut after `seconds`. It names `what` was waited for and ends with `clues()`,
     such as the last lines of a log.
@@ -24,7 +25,7 @@ def wait_until(
     while not condition():
         if time.monotonic() > deadline:
             raise WaitTimedOut(f"waited {seconds:g} s for {what}, in vain{_indented(clues())}")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(every)
 
 
 def _indented(text: str) -> str:
