@@ -15,6 +15,7 @@ from typing import Any
 from jobq.errors import InvalidInput, NotStrictJson
 
 MAX_BYTES = 1_000_000  # of a payload or result, as UTF-8
+MOST_BYTES = 4  # of a character in UTF-8
 MAX_DEPTH = 100
 MAX_INTEGER_BITS = 10_000  # Python reads and writes integers of up to 4,300 digits
 MAX_NAME = 255  # characters of a key, a kind or a worker's name
@@ -67,6 +68,8 @@ def check_text(value: Any, what: str, *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def _check_size(text: str, what: str, max_bytes: int, unit: str) -> str:
+    if len(text) * MOST_BYTES <= max_bytes:  # nearly always, and nothing has to be copied
+        return text
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > max_bytes:
         raise NotStrictJson(

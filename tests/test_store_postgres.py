@@ -282,9 +282,9 @@ def test_a_real_deadlock_is_cured_by_another_try(
     store = opened(with_options(url, deadlock_timeout="20ms"))
     other.execute("SET deadlock_timeout = '30s'")  # whoever looks first is the one undone
     before = deadlocks(other)
-    for first, second in ((0, 1), (1, 0)):  # one of these is not the order of the store
+    for first, second in ((0, 1), (1, 0)):  # the store's order is that of the ids
         store.enqueue_many({"kind": "nap", "payload": {}} for _ in range(2))
-        jobs = store.claim_many("w1", 2, LEASE)
+        jobs = sorted(store.claim_many("w1", 2, LEASE), key=lambda job: job.id)
         with ThreadPoolExecutor(1) as thread, other.transaction():
             lock = "SELECT 1 FROM jobs WHERE id = %s FOR UPDATE"
             other.execute(lock, (jobs[first].id,))

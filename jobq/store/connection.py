@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -46,9 +46,10 @@ class Statements:
         """Run the statement for each of these rows of parameters; return the rows that it gives."""
         return [given for row in rows for given in self.all(statement, **row)]
 
-    def insert_all(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def insert_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Run an inserting statement for all these rows, of which none can be there already."""
-        self.each(statement, rows)
+        for row in rows:
+            self._run(STATEMENTS[statement], row)
 
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""

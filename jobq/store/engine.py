@@ -1,6 +1,6 @@
 """What the store asks of a database engine, and how it finds its SQL."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any, Protocol
@@ -45,8 +45,11 @@ class Transaction(Protocol):
         They come in no order. An engine may run it for all of them at once.
         """
 
-    def insert_all(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run an inserting statement for all these rows, of which none can be there already."""
+    def insert_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Run an inserting statement for all these rows, of which none can be there already.
+
+        They have the same columns in the same order.
+        """
 
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""

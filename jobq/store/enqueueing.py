@@ -1,7 +1,7 @@
 """Recording jobs that are asked for, many as one."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from jobq.job import EventName, Job, Status
 from jobq.store import moves
@@ -27,35 +27,40 @@ def insert(
 
     Raises IdempotencyConflict.
     """
+    if not repeated and all(request.key is None for request in requests):
+        return _insert_new(tx, requests, now)
     batches = (requests[start : start + BATCH] for start in range(0, len(requests), BATCH))
-    return [
-        enqueued
-        for batch in batches
-        for enqueued in _insert_batch(tx, batch, now, surely_new=not repeated)
-    ]
+    return [enqueued for batch in batches for enqueued in _insert_batch(tx, batch, now)]
 
 
-def _insert_batch(
-    tx: Transaction, requests: Sequence[Request], now: float, *, surely_new: bool
-) -> list[Enqueued]:
+def _insert_new(tx: Transaction, requests: Sequence[Request], now: float) -> list[Enqueued]:
+    """Record jobs of which none can be there already."""
+    made: list[Enqueued] = []
+
+    def jobs() -> Iterator[dict[str, Any]]:
+        for request in requests:
+            made.append(Enqueued(request.job(now), created=True))
+            yield request.columns(now)
+
+    tx.insert_all("insert_job", jobs())
+    tx.insert_all("insert_event", (_event(request.columns(now), now) for request in requests))
+    return made
+
+
+def _insert_batch(tx: Transaction, requests: Sequence[Request], now: float) -> list[Enqueued]:
     jobs = [request.columns(now) for request in requests]
-    if surely_new and all(job["idempotency_key"] is None for job in jobs):
-        tx.insert_all("insert_job", jobs)
-        created = {job["id"] for job in jobs}
-    else:
-        created = {row["id"] for row in tx.each("insert_job", jobs)}
-    events = [
-        moves.event(NEW | job, EventName.ENQUEUED, now, worker=None)
-        for job in jobs
-        if job["id"] in created
-    ]
-    tx.insert_all("insert_event", events)
+    created = {row["id"] for row in tx.each("insert_job", jobs)}
+    tx.each("insert_event", [_event(job, now) for job in jobs if job["id"] in created])
     return [
         Enqueued(request.job(now), created=True)
         if request.id in created
         else _earlier(tx, request, now, alone=len(requests) == 1)
         for request in requests
     ]
+
+
+def _event(job: dict[str, Any], now: float) -> dict[str, Any]:
+    return moves.event(NEW | job, EventName.ENQUEUED, now, worker=None)
 
 
 def _earlier(tx: Transaction, request: Request, now: float, *, alone: bool) -> Enqueued:
@@ -66,7 +71,6 @@ def _earlier(tx: Transaction, request: Request, now: float, *, alone: bool) -> E
         return Enqueued(job, created=False)
     if not alone:  # out of the order of the keys, which keeps two batches from a deadlock
         raise Undone("a job with one of the keys was deleted at this moment; try again")
-    [enqueued] = _insert_batch(
-        tx, [request], now, surely_new=False
-    )  # that job has been deleted meanwhile
+    # The job that had the key has been deleted meanwhile.
+    [enqueued] = _insert_batch(tx, [request], now)
     return enqueued

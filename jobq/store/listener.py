@@ -7,6 +7,8 @@ themselves every second.
 """
 
 import logging
+import selectors
+import socket
 import threading
 import time
 import uuid
@@ -25,7 +27,6 @@ PROOF = "proof "  # so begins what a listener tells itself
 PROOF_SECONDS = 5.0  # between two things that it tells itself
 ANSWER_SECONDS = 2.0  # within which it hears them
 POLL_SECONDS = 1.0  # between two looks without trust
-LOOK_SECONDS = 0.1  # between two looks of the thread at whether to stop
 TICK_SECONDS = 0.05  # between two looks at whether to stop, which cannot wake a waiter
 READY_SECONDS = 2.0  # that the first one who asks waits for the listener
 
@@ -50,6 +51,7 @@ class Listener:
         self._count = 0
         self._trusted = False
         self._closing = threading.Event()
+        self._end, self._woken = socket.socketpair()  # what wakes the thread to let it end
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="jobq-listener")
         self._thread.start()
@@ -80,7 +82,9 @@ class Listener:
     def close(self) -> None:
         """Stop listening."""
         self._closing.set()
+        self._end.close()
         self._thread.join()
+        self._woken.close()
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -108,11 +112,19 @@ class Listener:
         """Count notifications for some time, or until the proof comes; return whether it did."""
         deadline = time.monotonic() + seconds
         heard = False
-        while not (heard or self._closing.is_set()) and (left := deadline - time.monotonic()) > 0:
-            for said in raw.notifies(timeout=min(LOOK_SECONDS, left), stop_after=1):
-                heard = heard or said.payload == proof  # and on: what came with it would be lost
-                if not said.payload.startswith(PROOF):
-                    self._count_one()
+        with selectors.DefaultSelector() as either:
+            either.register(raw.fileno(), selectors.EVENT_READ)
+            either.register(self._woken, selectors.EVENT_READ)
+            while not (heard or self._closing.is_set()):
+                for said in raw.notifies(timeout=0):  # all there are, whatever is among them
+                    heard = heard or said.payload == proof
+                    if not said.payload.startswith(PROOF):
+                        self._count_one()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                if not heard:
+                    either.select(left)
         return heard
 
     def _count_one(self) -> None:

@@ -1,9 +1,10 @@
 """Statements on one connection to PostgreSQL, and what its errors mean."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 import psycopg
@@ -80,20 +81,24 @@ class Statements:
             self.changed += [row["job_id"] for row in rows]
         return self.all(statement, rows=json.dumps(rows))
 
-    def insert_all(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert all these rows, of which none can be there already: many of them by COPY."""
-        if len(rows) < FEWEST_COPIED:
-            self.each(statement, rows)
+    def insert_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Insert all these rows, of which none can be there already: many of them by COPY.
+
+        They are made while they are copied, so that this process and the server work side by side.
+        """
+        rest = iter(rows)
+        first = list(islice(rest, FEWEST_COPIED))
+        if len(first) < FEWEST_COPIED:
+            self.each(statement, first)
             return
-        if statement == "insert_event":
-            self.changed += [row["job_id"] for row in rows]
-        names = list(rows[0])
         copy = sql.SQL("COPY {} ({}) FROM STDIN").format(
-            sql.Identifier(TABLES[statement]), sql.SQL(", ").join(map(sql.Identifier, names))
+            sql.Identifier(TABLES[statement]), sql.SQL(", ").join(map(sql.Identifier, first[0]))
         )
         with explained(self.shown), self._cursor.copy(copy) as copying:
-            for row in rows:
-                copying.write_row([row[name] for name in names])
+            for row in chain(first, rest):
+                copying.write_row(tuple(row.values()))
+                if statement == "insert_event":
+                    self.changed.append(row["job_id"])
 
     def run(self, statement: str, **parameters: Any) -> int:
         """Return the number of rows that the statement changed."""

@@ -2,7 +2,7 @@
 
 import json
 import reprlib
-import uuid
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -35,7 +35,9 @@ class Request:
         retry: RetryPolicy | None = None,
         max_bytes: int = strictjson.MAX_BYTES,
     ) -> None:
-        self.id = uuid.uuid4().hex  # now, so that a call that is repeated asks for the same job
+        self.id = secrets.token_hex(
+            16
+        )  # now, so that a call that is repeated asks for the same job
         self._kind = strictjson.check_name(kind, "kind")
         if type(payload) is not dict:
             raise InvalidInput(f"payload is a {type(payload).__name__}: use a dict")
@@ -43,7 +45,7 @@ class Request:
         self._text = strictjson.encode(payload, "payload", max_bytes=max_bytes)
         if idempotency_key is not None:
             strictjson.check_name(idempotency_key, "idempotency key")
-        self._key = idempotency_key
+        self.key = idempotency_key
         self._max_attempts = check_integer(max_attempts, "max_attempts", 1, MAX_ATTEMPTS)
         self._run_after = check_seconds(run_after, "run_after", least=0)
         if retry is not None and type(retry) is not RetryPolicy:
@@ -57,7 +59,7 @@ class Request:
             "id": self.id,
             "kind": self._kind,
             "payload": self._text,
-            "idempotency_key": self._key,
+            "idempotency_key": self.key,
             "max_attempts": self._max_attempts,
             "priority": self._priority,
             # Jobs are taken in the order of this number: older first, as if a job with priority p
@@ -82,7 +84,7 @@ class Request:
             token=0,
             run_after=float(self._run_after),
             created_at=now,
-            idempotency_key=self._key,
+            idempotency_key=self.key,
             retry=self._retry,
         )
 
@@ -92,7 +94,7 @@ class Request:
         None if there is none. Raises IdempotencyConflict, which names the fields of the payload
         that differ.
         """
-        row = tx.one("job_of_key", idempotency_key=self._key)
+        row = tx.one("job_of_key", idempotency_key=self.key)
         if row is None:
             return None
         job = to_job(row)
@@ -100,7 +102,7 @@ class Request:
         if job.kind != self._kind:
             differing.insert(0, "kind")
         if differing:
-            raise IdempotencyConflict(str(self._key), job.id, differing)
+            raise IdempotencyConflict(str(self.key), job.id, differing)
         return job
 
 

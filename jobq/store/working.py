@@ -115,7 +115,7 @@ class Workers(Operators):
         ends = [(job, self._success(result)) for job, result in results]
         if len({job.id for job, _ in ends}) < len(ends):
             raise InvalidInput("a job is given twice: an attempt has one result")
-        return self._end_all(ends)
+        return transact(self._engine, self._ender(ends))
 
     def fail(
         self,
@@ -194,14 +194,20 @@ class Workers(Operators):
         return lambda row, now: endings.after_success(row, text, now)
 
     def _end(self, job: Job, decide: Decide, also: Also | None = None) -> Job:
-        [ended] = self._end_all([(job, decide)], also)
-        if isinstance(ended, LeaseLost):
-            raise ended
-        return ended
+        end_all = self._ender([(job, decide)], also)
 
-    def _end_all(
+        def end(tx: Transaction) -> Job:
+            [ended] = end_all(tx)
+            if isinstance(ended, LeaseLost):
+                raise ended
+            return ended
+
+        return transact(self._engine, end)
+
+    def _ender(
         self, ends: Sequence[tuple[Job, Decide]], also: Also | None = None
-    ) -> list[Job | LeaseLost]:
+    ) -> Callable[[Transaction], list[Job | LeaseLost]]:
+        """Return what ends the attempts in a transaction, which may be repeated."""
         written: dict[str, Ending] = {}  # by a try that may have taken effect
 
         def end(tx: Transaction) -> list[Job | LeaseLost]:
@@ -218,7 +224,7 @@ class Workers(Operators):
             written.update(decided)
             return given
 
-        return transact(self._engine, end)
+        return end
 
     def _leased(self, tx: Transaction, job: Job) -> Row:
         """Return the row of a job that this lease still holds. Raises LeaseLost."""
