@@ -16,6 +16,7 @@ import pytest
 
 from jobq import Status, Store
 from jobq.lab.waiting import wait_until
+from jobq.store.pgpool import Connections
 
 if TYPE_CHECKING:
     from jobq.lab.pgserver import Server
@@ -118,6 +119,19 @@ def test_the_whole_life_of_jobs_passes_through_a_pooling_proxy(
         store.finish(job, 1)
     assert store.stats().counts[Status.DONE] == 8 * 15 * 3
     assert_consistent(store)
+
+
+def test_statements_are_prepared_on_the_servers_own_connections_alone(
+    pooled: str, pg_server: "Server"
+) -> None:
+    """A proxy would give a prepared statement's next run to a session that does not know it."""
+
+    def prepares(url: str) -> bool:
+        with closing(Connections(url, 5.0)) as connections, connections.lend() as raw:
+            return raw.prepare_threshold is not None
+
+    assert prepares(pg_server.url())
+    assert not prepares(pooled)
 
 
 def test_behind_a_pooling_proxy_that_hears_no_notification_polling_finds_the_jobs(

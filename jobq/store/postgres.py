@@ -1,8 +1,8 @@
 """The store's engine on PostgreSQL: one database, many threads, processes and machines.
 
 READ COMMITTED, because each write says in its statement what it believes, and takes the rows that
-it decides about with FOR UPDATE. The server's clock is the only one. No state is kept with a
-connection, so that a proxy may give each transaction another one; the listener alone has its own.
+it decides about with FOR UPDATE. The server's clock is the only one. Nothing relies on the state of
+a connection, so that a proxy may give each transaction another one; the listener alone has its own.
 """
 
 import os
@@ -35,8 +35,6 @@ from jobq.store.pgpool import Connections
 
 SCHEMA_VERSION = 2  # the number of the SQLite schema that has the same columns
 OLDEST_SERVER = 15
-MOST_CONNECTIONS = 10  # of one process, beside the listener's
-LATE_SECONDS = 2.0  # after its limit on the server, until a statement is given up here
 IDLE_SECONDS = 10.0  # at least, that a transaction may do nothing before the server ends it
 SETTLE_PAUSE_SECONDS = 0.002  # between two looks at the transactions that write
 

@@ -53,3 +53,6 @@ SELECT virtualtransaction AS writer FROM pg_locks
 WHERE locktype = 'relation' AND relation = 'events'::regclass AND mode = 'RowExclusiveLock'
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND pid IS DISTINCT FROM pg_backend_pid();
+
+-- name: backend
+SELECT pg_backend_pid() AS pid;
