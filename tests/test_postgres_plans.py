@@ -103,6 +103,8 @@ USUAL: dict[str, Any] = {
     "idempotency_key": "key-50000",
     "worker": "w2",
     "locked_until": NOW,
+    "lease_seconds": 10.0,
+    "test_now": None,
     "progress": None,
     "error": "no",
     "at": NOW,

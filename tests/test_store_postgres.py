@@ -25,7 +25,8 @@ from jobq import (
     open_store,
 )
 from jobq.lab.waiting import wait_until
-from jobq.store.engine import named_statements
+from jobq.store import moves
+from jobq.store.engine import Transaction, named_statements
 
 if TYPE_CHECKING:
     from tests.conftest import Program
@@ -295,6 +296,29 @@ def test_a_real_deadlock_is_cured_by_another_try(
         assert [job.status for job in ending.result() if isinstance(job, Job)] == ["done"] * 2
     store.close()  # a connection tells what it has counted when it ends
     wait_until(lambda: deadlocks(other) > before, "the server to have counted a deadlock")
+
+
+def test_an_attempt_begins_after_the_one_before_it_has_ended(
+    live: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the claim began before: it waited for its turn, and saw the job given back."""
+    live.enqueue("nap", {})
+    first = take(live)
+    make_ready = moves.make_ready
+
+    def give_back_meanwhile(tx: Transaction, now: float) -> bool:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(live.release, first).result()
+        return make_ready(tx, now)
+
+    monkeypatch.setattr(moves, "make_ready", give_back_meanwhile)
+    second = take(live)
+    assert second.id == first.id
+    before, after = live.attempts(first.id)
+    assert before.ended_at is not None
+    assert before.ended_at <= after.started_at == second.started_at
+    times = [event.at for event in live.events(first.id)]
+    assert times == sorted(times)
 
 
 def others_wait(other: psycopg.Connection) -> bool:

@@ -131,11 +131,12 @@ def _columns(lease: Lease, ending: Ending, now: float) -> dict[str, Any]:
 
 
 class Claimer(NamedTuple):
-    """Who claims, when, and until when the lease lasts."""
+    """Who claims, for how long, and when."""
 
     worker: str
-    now: float
-    locked_until: float
+    lease_seconds: float
+    now: float  # by which jobs are runnable
+    test_now: float | None  # when the attempt begins; None: whenever the database gets to it
 
 
 def take(tx: Transaction, claimer: Claimer, limit: int) -> list[Job]:
@@ -174,14 +175,14 @@ def _begun(tx: Transaction, rows: Sequence[Row], claimer: Claimer) -> list[Job]:
                 "token": row["token"],
                 "number": row["attempts"],
                 "worker": claimer.worker,
-                "started_at": claimer.now,
+                "started_at": row["started_at"],
             }
             for row in rows
         ],
     )
     tx.each(
         "insert_event",
-        [event(row, EventName.CLAIMED, claimer.now, claimer.worker) for row in rows],
+        [event(row, EventName.CLAIMED, row["started_at"], claimer.worker) for row in rows],
     )
     return [to_job(row) for row in rows]
 

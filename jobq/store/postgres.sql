@@ -150,15 +150,20 @@ UPDATE jobs SET ready = true FROM woken WHERE jobs.seq = woken.seq;
 -- name: claim
 -- One statement finds the first runnable jobs and takes them: nothing can come between (G1).
 -- Materialised, because a subquery may be run more than once, and would lock more jobs each time.
+-- The attempt begins once the job is locked: since the claim began, another may have given it back.
 WITH first AS MATERIALIZED (
     SELECT seq FROM jobs
     WHERE status = 'queued' AND ready AND run_after <= :now
     ORDER BY rank, seq LIMIT :limit
-    FOR UPDATE SKIP LOCKED)
+    FOR UPDATE SKIP LOCKED),
+taken AS MATERIALIZED (
+    SELECT seq, coalesce(:test_now::double precision,
+                         extract(epoch FROM clock_timestamp())::double precision) AS at
+    FROM first)
 UPDATE jobs
 SET status = 'running', attempts = attempts + 1, token = token + 1, worker = :worker,
-    locked_until = :locked_until, started_at = :now
-FROM first WHERE jobs.seq = first.seq
+    locked_until = taken.at + :lease_seconds, started_at = taken.at
+FROM taken WHERE jobs.seq = taken.seq
 RETURNING jobs.*;
 
 -- name: first_runnable
@@ -170,9 +175,11 @@ FOR UPDATE SKIP LOCKED;
 -- name: claim_this
 UPDATE jobs
 SET status = 'running', attempts = attempts + 1, token = token + 1, worker = :worker,
-    locked_until = :locked_until, started_at = :now
+    locked_until = begin.at + :lease_seconds, started_at = begin.at
+FROM (SELECT coalesce(:test_now::double precision,
+                      extract(epoch FROM clock_timestamp())::double precision) AS at) AS begin
 WHERE seq = :seq AND status = 'queued'
-RETURNING *;
+RETURNING jobs.*;
 
 -- name: set_aside
 -- For a row that cannot be handled in the ordinary way.

@@ -145,7 +145,7 @@ WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_delayed
 -- One statement finds the first runnable jobs and takes them: nothing can come between (G1).
 UPDATE jobs
 SET status = 'running', attempts = attempts + 1, token = token + 1, worker = :worker,
-    locked_until = :locked_until, started_at = :now
+    locked_until = :now + :lease_seconds, started_at = :now
 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_ready
               WHERE status = 'queued' AND ready = 1 AND run_after <= :now
               ORDER BY rank, seq LIMIT :limit)
@@ -159,7 +159,7 @@ ORDER BY rank, seq LIMIT 1;
 -- name: claim_this
 UPDATE jobs
 SET status = 'running', attempts = attempts + 1, token = token + 1, worker = :worker,
-    locked_until = :locked_until, started_at = :now
+    locked_until = :now + :lease_seconds, started_at = :now
 WHERE seq = :seq AND status = 'queued'
 RETURNING *;
 

@@ -182,7 +182,8 @@ class Workers(Operators):
             now = self._now(tx)
             if not moves.make_ready(tx, now):
                 return None
-            return take(tx, Claimer(worker, now, now + lease_seconds), limit)
+            test_now = None if self._clock is None else now
+            return take(tx, Claimer(worker, lease_seconds, now, test_now), limit)
 
         while True:
             jobs = transact(self._engine, claim)
