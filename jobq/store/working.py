@@ -45,7 +45,8 @@ class Workers(Operators):
 
         Leases that ran out are closed first, as crashed attempts (G2, G4, G10); many of them in
         several transactions, so that a heartbeat need not wait for all. The claimed job is this
-        worker's until its lease runs out; heartbeat extends it.
+        worker's until its lease runs out; heartbeat extends it. Where writers work side by side
+        (PostgreSQL), None may be outdated at once: `wait` returns then, and the next look tells.
         """
         jobs = self.claim_many(worker, 1, lease_seconds)
         return jobs[0] if jobs else None
