@@ -135,7 +135,7 @@ def test_no_number_of_kills_loses_a_job_or_finishes_it_twice(
     rng = moments(kills)
     poison = live.enqueue("poison", {}, max_attempts=3).job
     jobs = enqueue_naps(live, 100, 0.03)
-    nursery = Nursery(start(NURSERY, url, "0.4"))
+    nursery = Nursery(start(NURSERY, url, "0.4", patience=60 + kills))
     workers = [nursery.start() for _ in range(3)]
     for _ in range(kills):
         if not unfinished(live):
