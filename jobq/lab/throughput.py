@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from jobq.errors import LabError
-from jobq.job import Event, EventName, Status
+from jobq.job import Event, EventName
 from jobq.lab.folders import fresh_folder
 from jobq.lab.programs import BatchProcess, WorkerProcess
 from jobq.lab.waiting import wait_until
-from jobq.store import LONGEST_LOG, Store, open_store
+from jobq.store import LONGEST_LOG, open_store
 from jobq.store.addresses import engine_of
 
 BATCH = 100  # jobs
@@ -72,7 +72,8 @@ def measure_throughput(url: str, way: Way, workers: int, jobs: int) -> Throughpu
         for process in processes:
             process.wait_until_started()
         ids = [entry.job.id for entry in store.enqueue_many([_job(way)] * jobs)]
-        wait_until(lambda: _all_final(store), f"{jobs} jobs to end", PATIENCE, every=LOOK_SECONDS)
+        ended = f"{jobs} jobs to end"
+        wait_until(lambda: not store.unfinished(), ended, PATIENCE, every=LOOK_SECONDS)
         for process in processes:
             process.stop()
         took = [_count(process.log) for process in processes]
@@ -108,12 +109,6 @@ def _job(way: Way) -> dict[str, Any]:
     if way is Way.WAITING:
         return {"kind": "nap", "payload": {"seconds": WAIT}}
     return {"kind": "noop", "payload": {}}
-
-
-def _all_final(store: Store) -> bool:
-    """Whether nothing is queued or running; in this order, a claim in between is not missed."""
-    unfinished = (Status.QUEUED, Status.RUNNING)
-    return not any(store.list(status=status, limit=1) for status in unfinished)
 
 
 def _count(log: str) -> int:

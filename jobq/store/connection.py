@@ -14,33 +14,21 @@ from jobq.store.doorbell import Doorbell
 from jobq.store.engine import Parameters, Row, RowRefused, named_statements
 from jobq.store.fairlock import FairLock
 from jobq.store.guard import Guard, check_sql
+from jobq.store.statements import Named
 
 STATEMENTS = named_statements("sqlite.sql")
 
 Synchronous = Literal["FULL", "NORMAL"]
 
 
-class Statements:
+class Statements(Named):
     """Runs SQL on a connection, in whatever transaction is open there."""
+
+    named = STATEMENTS
 
     def __init__(self, path: Path, raw: sqlite3.Connection) -> None:
         self.path = path
         self.raw = raw
-
-    def execute(self, sql: str, parameters: Parameters = ()) -> list[Any]:
-        """Run one statement of SQL and return its rows, all of them: no snapshot stays open."""
-        rows, _ = self._run(sql, parameters)
-        return rows
-
-    def one(self, statement: str, **parameters: Any) -> Row | None:
-        """Return the first row that the statement gives, if any."""
-        rows = self.all(statement, **parameters)
-        return rows[0] if rows else None
-
-    def all(self, statement: str, **parameters: Any) -> list[Row]:
-        """Return every row that the statement gives."""
-        rows, _ = self._run(STATEMENTS[statement], parameters)
-        return rows
 
     def each(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         """Run the statement for each of these rows of parameters; return the rows that it gives."""
@@ -50,25 +38,6 @@ class Statements:
         """Run an inserting statement for all these rows, of which none can be there already."""
         for row in rows:
             self._run(STATEMENTS[statement], row)
-
-    def run(self, statement: str, **parameters: Any) -> int:
-        """Return the number of rows that the statement changed."""
-        _, changed = self._run(STATEMENTS[statement], parameters)
-        return changed
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        """Undo what was done within if it raises; the transaction goes on."""
-        self._run("SAVEPOINT here", ())
-        try:
-            yield
-        except BaseException:
-            if self.in_transaction:  # some errors, such as a full disk, undo all of it
-                self._run("ROLLBACK TO here", ())
-            raise
-        finally:
-            if self.in_transaction:
-                self._run("RELEASE here", ())
 
     @property
     def in_transaction(self) -> bool:

@@ -19,6 +19,7 @@ from jobq.errors import InvalidInput, StoreBusy, StoreError, StoreUnreachable
 from jobq.store.engine import Parameters, Row, RowRefused, Severed, Undone, named_statements
 from jobq.store.guard import Guard, check_sql
 from jobq.store.placeholders import for_psycopg, is_one_statement
+from jobq.store.statements import Named
 
 STATEMENTS = named_statements("postgres.sql")
 SESSION = named_statements("postgres_session.sql")
@@ -50,28 +51,15 @@ class Patient(psycopg.Connection[Row]):
         return super().wait(gen, interval, self.patience if timeout is None else timeout)
 
 
-class Statements:
+class Statements(Named):
     """Runs SQL on a connection, in whatever transaction is open there."""
+
+    named = STATEMENTS
 
     def __init__(self, raw: RawConnection, shown: str) -> None:
         self.raw = raw
         self.shown = shown  # the URL, for messages
         self.changed: list[str] = []  # ids of the jobs of which an event was written
-
-    def execute(self, sql: str, parameters: Parameters = ()) -> list[Any]:
-        """Run a statement of SQL and return its rows."""
-        rows, _ = self._run(sql, parameters)
-        return rows
-
-    def one(self, statement: str, **parameters: Any) -> Row | None:
-        """Return the first row that the statement gives, if any."""
-        rows = self.all(statement, **parameters)
-        return rows[0] if rows else None
-
-    def all(self, statement: str, **parameters: Any) -> list[Row]:
-        """Return every row that the statement gives."""
-        rows, _ = self._run(STATEMENTS[statement], parameters)
-        return rows
 
     def each(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         """Run the statement for all these rows of parameters at once; return the rows it gives."""
@@ -100,29 +88,10 @@ class Statements:
                 if statement == "insert_event":
                     self.changed.append(row["job_id"])
 
-    def run(self, statement: str, **parameters: Any) -> int:
-        """Return the number of rows that the statement changed."""
-        _, changed = self._run(STATEMENTS[statement], parameters)
-        return changed
-
     def ask(self, statement: str, **parameters: Any) -> list[Row]:
         """Return the rows that a statement of the engine's own gives."""
         rows, _ = self._run(SESSION[statement], parameters)
         return rows
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        """Undo what was done within if it raises; the transaction goes on."""
-        self._run("SAVEPOINT here", ())
-        try:
-            yield
-        except BaseException:
-            if self.in_transaction:
-                self._run("ROLLBACK TO here", ())
-            raise
-        finally:
-            if self.in_transaction:
-                self._run("RELEASE here", ())
 
     @property
     def in_transaction(self) -> bool:
